@@ -1,0 +1,90 @@
+"""Seconds to build a task, batched as Espalier does it and one image at a time with Pillow as loaders usually do."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from espalier.seeds import generator
+from espalier.streams import Stream, TaskSpec
+from espalier.streams.task import COLOURS, SPLITS, pick_images
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Mean seconds per task of one stream, and the images of those tasks."""
+
+    stream: str
+    tasks: int
+    images: int
+    batched: float
+    one_by_one: float
+
+
+def time_stream(stream: Stream, tasks: int) -> Timing:
+    """Both pipelines on the same `tasks` tasks, spread evenly over the stream, datasets already in memory."""
+    chosen = sorted({int(i) for i in np.linspace(0, len(stream) - 1, min(tasks, len(stream)))})
+    for dataset in stream.datasets():
+        stream.data.pools(dataset)
+    images, batched, one_by_one = 0, 0.0, 0.0
+    for index in chosen:
+        start = time.perf_counter()
+        task = stream[index]
+        middle = time.perf_counter()
+        for _ in one_image_at_a_time(stream, index):
+            pass
+        one_by_one += time.perf_counter() - middle
+        batched += middle - start
+        images += len(task.train) + len(task.val) + len(task.test)
+    return Timing(stream.name, len(chosen), images, batched / len(chosen), one_by_one / len(chosen))
+
+
+def one_image_at_a_time(stream: Stream, index: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The three splits of a task (uint8 images, labels), made the usual way: a Pillow image each, then one stack."""
+    spec, place = stream.specs[index], (stream.name, index)
+    pools = stream.data.pools(spec.dataset)
+    for split in SPLITS:
+        ids, labels = pick_images(spec, pools, split, stream.seed, place)
+        order = _pixel_order(spec)
+        pictures = [_picture(pools.images[split][i], spec, order) for i in ids]
+        if split == "val" and spec.val_copies:
+            rng = generator(stream.seed, *place, "copies")
+            pictures += [_augmented(p, rng) for _ in range(spec.val_copies) for p in pictures]
+            labels = np.tile(labels, spec.val_copies + 1)
+        yield torch.stack([_tensor(p) for p in pictures]), torch.from_numpy(labels)
+
+
+def _pixel_order(spec: TaskSpec) -> np.ndarray | None:
+    if spec.permutation is None:
+        return None
+    return generator(spec.permutation, "pixels", spec.size).permutation(spec.size**2)
+
+
+def _picture(array: np.ndarray, spec: TaskSpec, order: np.ndarray | None) -> Image.Image:
+    picture = Image.fromarray(array if array.shape[2] == 3 else array[:, :, 0])
+    if picture.size != (spec.size, spec.size):
+        picture = picture.resize((spec.size, spec.size), Image.Resampling.BILINEAR)
+    if spec.channels == 3:
+        picture = picture.convert("RGB")
+    if spec.background is not None:
+        ink = np.asarray(picture).astype(np.int32)
+        picture = Image.fromarray((ink + (255 - ink) * np.array(COLOURS[spec.background]) // 255).astype(np.uint8))
+    if order is not None:
+        picture = Image.fromarray(np.asarray(picture).reshape(-1)[order].reshape(spec.size, spec.size))
+    return picture
+
+
+def _augmented(picture: Image.Image, rng: np.random.RandomState) -> Image.Image:
+    pad = picture.width // 8
+    left, top = rng.randint(0, 2 * pad + 1, 2)
+    picture = ImageOps.expand(picture, pad).crop((left, top, left + picture.width, top + picture.height))
+    return ImageOps.mirror(picture) if rng.randint(2) else picture
+
+
+def _tensor(picture: Image.Image) -> Tensor:
+    array = np.array(picture)
+    return torch.from_numpy(array if array.ndim == 3 else array[:, :, None]).permute(2, 0, 1)

@@ -1,0 +1,52 @@
+"""The command line: it parses, calls and prints. Nothing is computed here.
+
+Bad input is one sentence on standard error and exit code 2; `--debug`, anywhere, shows the traceback.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from espalier import __version__
+from espalier.cli import bench, data, streams
+from espalier.cli.console import fail
+from espalier.errors import InputError
+
+app = typer.Typer(
+    no_args_is_help=True, pretty_exceptions_enable=False, help="Continual learning with modular networks."
+)
+app.add_typer(data.app, name="data")
+app.add_typer(bench.app, name="bench")
+app.command("streams")(streams.show)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"espalier {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    """Continual learning with modular networks."""
+
+
+def main() -> None:
+    arguments = [a for a in sys.argv[1:] if a != "--debug"]
+    try:
+        app(arguments)
+    except Exception as error:
+        if "--debug" in sys.argv:
+            raise
+        if isinstance(error, InputError):
+            fail(str(error), code=2)
+        fail(
+            f"Something went wrong inside Espalier ({type(error).__name__}: {error}); run it again with --debug.",
+            code=1,
+        )

@@ -1,0 +1,48 @@
+"""`espalier bench`: the measurements that the docs quote."""
+
+import platform
+from typing import Annotated
+
+import torch
+import typer
+from rich.table import Table
+
+from espalier.bench.streams import time_stream
+from espalier.cli.console import DataOption, console, progress_bar
+from espalier.cli.streams import missing_datasets
+from espalier.data.folder import DataFolder
+from espalier.streams import STREAMS, stream
+
+app = typer.Typer(no_args_is_help=True, help="Measure speed; each command prints what it compares with.")
+
+
+@app.command("streams")
+def bench_streams(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[STREAM]...", help="Streams; none: all.")] = None,
+    tasks: Annotated[int, typer.Option(help="Tasks of each stream, spread evenly.", min=1)] = 10,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    data: DataOption = None,
+) -> None:
+    """Seconds per task for building each stream, beside a plain per-image Pillow pipeline."""
+    folder = DataFolder(data)
+    columns = ("stream", "tasks", "images per task", "batched s", "one by one s", "times faster")
+    table = Table(*columns, box=None, title=f"Building tasks: {platform.machine()}, {torch.get_num_threads()} threads")
+    skipped = []
+    with progress_bar() as progress:
+        for name in progress.track(names or list(STREAMS), description="streams"):
+            chosen = stream(name, seed, folder)
+            lacking = missing_datasets(chosen)
+            if lacking:
+                skipped.append(f"{name} is left out: it lacks {', '.join(lacking)}")
+                continue
+            t = time_stream(chosen, tasks)
+            row = (
+                f"{t.images // t.tasks:,}",
+                f"{t.batched:.3f}",
+                f"{t.one_by_one:.3f}",
+                f"{t.one_by_one / t.batched:.1f}",
+            )
+            table.add_row(name, str(t.tasks), *row)
+    console.print(table)
+    for line in skipped:
+        console.print(line, style="yellow", highlight=False)

@@ -1,0 +1,33 @@
+"""What the commands share: the console, the progress bar, the --data option, and how an error is told."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+console = Console()
+error_console = Console(stderr=True)
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="FOLDER", help="The data folder; else ESPALIER_DATA, else the user's cache folder."),
+]
+
+
+def fail(message: str, code: int) -> NoReturn:
+    # Not through rich's markup and wrapping: a path must come out as it is.
+    print(f"espalier: {message}", file=sys.stderr)
+    raise SystemExit(code)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """A bar on standard error, gone when done, so that standard output can be piped."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=error_console, transient=True) as progress:
+        yield progress

@@ -1,0 +1,90 @@
+"""The image sets that need no download: scikit-learn's digits and six drawn families. Knows nothing about tasks."""
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from sklearn.datasets import load_digits
+
+from espalier.data.drawn import faces, flags, glyphs, letters, shapes, textures
+from espalier.data.imageset import Dataset, Images, ImageSet
+from espalier.errors import InputError
+from espalier.seeds import generator
+
+Draw = Callable[[int, int, int, np.random.RandomState], Images]
+
+FAMILIES: dict[str, tuple[Draw, tuple[str, ...]]] = {
+    "shapes": (shapes.draw, shapes.CLASS_NAMES),
+    "textures": (textures.draw, textures.CLASS_NAMES),
+    "letters": (letters.draw, letters.CLASS_NAMES),
+    "glyphs": (glyphs.draw, glyphs.CLASS_NAMES),
+    "flags": (flags.draw, flags.CLASS_NAMES),
+    "faces": (faces.draw, faces.CLASS_NAMES),
+}
+DESCRIPTIONS: dict[str, str] = {
+    "digits": "handwritten digits, 8x8 grey, scanned (from scikit-learn)",
+    "shapes": "ten filled figures in any pose before clutter, drawn",
+    "textures": "ten two-coloured patterns at any angle, drawn",
+    "letters": "ten capitals in unsteady strokes, drawn",
+    "glyphs": "ten scribbles of an invented alphabet, drawn",
+    "flags": "ten flag layouts in any colours on waving cloth, drawn",
+    "faces": "ten expressions of emoticons, drawn",
+}
+TRAIN_PER_CLASS, TEST_PER_CLASS = 400, 100
+DIGITS_TEST_PER_CLASS = 60
+BATCH = 100  # images drawn at once: keeps the work in the processor's cache
+
+
+def digits() -> Dataset:
+    """scikit-learn's 1,797 scanned digits; 60 of each class, always the same, are the test split."""
+    raw = load_digits()
+    images = np.rint(raw.images * (255 / 16)).astype(np.uint8)[..., None]
+    labels = raw.target.astype(np.int64)
+    rng = generator(0, "digits")
+    order = [rng.permutation(np.flatnonzero(labels == label)) for label in range(10)]
+    test = np.sort(np.concatenate([of_class[:DIGITS_TEST_PER_CLASS] for of_class in order]))
+    train = np.sort(np.concatenate([of_class[DIGITS_TEST_PER_CLASS:] for of_class in order]))
+    names = tuple(str(label) for label in range(10))
+    splits = {"train": train, "test": test}
+    return Dataset("digits", {split: ImageSet(images[at], labels[at], names) for split, at in splits.items()})
+
+
+def drawn(name: str, per_class: int, size: int = 16, seed: int = 0, split: str = "train") -> ImageSet:
+    """`per_class` images of each class of a drawn family, class after class.
+
+    Asking for more images of a class begins with the same images as asking for fewer. Another seed or another split
+    gives other images.
+    """
+    if name not in FAMILIES:
+        raise InputError(f"there is no drawn family {name!r}; choose one of {', '.join(FAMILIES)}.")
+    if per_class < 1 or size < 8:
+        raise InputError(
+            f"{per_class} images per class at size {size} cannot be drawn; ask for at least 1 at size 8 or more."
+        )
+    draw, class_names = FAMILIES[name]
+    batches: list[Images] = []
+    for label, class_name in enumerate(class_names):
+        rng = generator(seed, name, split, class_name)
+        # Always whole batches, cut afterwards: so the first images do not depend on how many are asked for.
+        of_class = [draw(label, BATCH, size, rng) for _ in range(0, per_class, BATCH)]
+        batches.append(np.concatenate(of_class)[:per_class])
+    labels = np.repeat(np.arange(len(class_names), dtype=np.int64), per_class)
+    return ImageSet(np.concatenate(batches), labels, class_names)
+
+
+def _family(name: str, size: int) -> Dataset:
+    train = drawn(name, TRAIN_PER_CLASS, size, split="train")
+    return Dataset(name, {"train": train, "test": drawn(name, TEST_PER_CLASS, size, split="test")})
+
+
+EMBEDDED: dict[str, Callable[[int], Dataset]] = {
+    "digits": lambda size: digits(),
+    **{name: partial(_family, name) for name in FAMILIES},
+}
+
+
+def embedded(name: str, size: int = 16) -> Dataset:
+    """An embedded dataset by name, the same bytes always; `size` is that of drawn images (digits stay 8x8)."""
+    if name not in EMBEDDED:
+        raise InputError(f"there is no embedded dataset {name!r}; choose one of {', '.join(EMBEDDED)}.")
+    return EMBEDDED[name](size)

@@ -1,0 +1,169 @@
+"""A user's own images: a folder of class folders, or a CSV table. Knows nothing about packs or tasks.
+
+Arrays need nothing from here: that is `ImageSet.from_arrays`.
+"""
+
+import csv
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from espalier.data.imageset import Dataset, ImageSet
+from espalier.data.pictures import Progress, in_order, load_picture
+from espalier.errors import InputError
+from espalier.seeds import generator
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+MAX_SIZE = 1024
+
+Labelled = list[tuple[Path, str]]
+
+
+def check_name(name: str) -> None:
+    """A dataset's name is also its folder's."""
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,99}", name):
+        raise InputError(
+            f"{name!r} cannot name a dataset; use lower-case letters, digits, '-' and '_', "
+            f"beginning with a letter or digit, at most 100 of them."
+        )
+
+
+def from_folder(folder: Path, size: int = 32, progress: Progress | None = None) -> ImageSet:
+    """Read `folder/<class>/<picture>`, every picture cut and scaled to `size` x `size`."""
+    try:
+        labelled = list(_class_folders(folder))
+    except OSError as error:
+        raise InputError(
+            f"the folder {error.filename} cannot be read ({error.strerror}); check its name and permissions."
+        ) from None
+    return _read(labelled, size, progress, str(folder))
+
+
+def from_csv(table: Path, size: int = 32, progress: Progress | None = None) -> ImageSet:
+    """Read the pictures a CSV names: header `path,label`, paths relative to the CSV's own folder."""
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            labelled = list(_rows(table, csv.reader(file, strict=True)))
+    except OSError as error:
+        raise InputError(
+            f"the table {table} cannot be read ({error.strerror}); check its name and permissions."
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(f"the table {table} is not UTF-8 text; save it as CSV in UTF-8.") from None
+    except csv.Error as error:
+        raise InputError(f"the table {table} is not well-formed CSV ({error}); save it again as CSV.") from None
+    return _read(labelled, size, progress, str(table))
+
+
+def as_dataset(images: ImageSet, name: str, seed: int = 0, test: float = 0.2) -> Dataset:
+    """Split a user's images into 'train' and 'test', class by class; copies of a picture stay on one side."""
+    check_name(name)
+    if not 0 < test < 1:
+        raise InputError(f"the share of test images must lie between 0 and 1, not {test}; 0.2 is usual.")
+    chosen: dict[str, list[int]] = {"train": [], "test": []}
+    for label, class_name in enumerate(images.class_names):
+        copies: dict[bytes, list[int]] = {}
+        for index in np.flatnonzero(images.labels == label).tolist():
+            copies.setdefault(images.images[index].tobytes(), []).append(index)
+        pictures = list(copies.values())
+        if len(pictures) < 2:
+            found = "all images are the same picture" if pictures else "there is no image"
+            raise InputError(
+                f"class {class_name!r} of {name!r} needs at least two different images, and {found}; "
+                f"add images or remove the class."
+            )
+        order = generator(seed, "own", name, class_name).permutation(len(pictures))
+        cut = max(1, min(len(pictures) - 1, round(len(pictures) * test)))
+        for rank, picture in enumerate(order):
+            chosen["test" if rank < cut else "train"] += pictures[picture]
+    return Dataset(name, {split: _take(images, sorted(indices)) for split, indices in chosen.items()})
+
+
+def _take(images: ImageSet, indices: list[int]) -> ImageSet:
+    return ImageSet(images.images[indices], images.labels[indices], images.class_names)
+
+
+def _class_folders(folder: Path) -> Iterator[tuple[Path, str]]:
+    shape = "put every class in a folder of its own, such as cats/1.jpg and dogs/1.jpg"
+    classes, strays = _listing(folder)
+    if strays:
+        raise InputError(f"the picture {strays[0]} lies outside the class folders; {shape}.")
+    if not classes:
+        raise InputError(f"the folder {folder} holds no class folders; {shape}.")
+    for class_folder in classes:
+        if not class_folder.name.isprintable():
+            raise InputError(f"the class folder {class_folder.name!r} has odd characters in its name; rename it.")
+        nested, pictures = _listing(class_folder)
+        if nested:
+            raise InputError(
+                f"the class folder {class_folder} holds another folder, {nested[0].name!r}; "
+                f"move its pictures up or remove it."
+            )
+        if not pictures:
+            raise InputError(
+                f"the class folder {class_folder} holds no pictures; add some ({', '.join(SUFFIXES)}) or remove it."
+            )
+        yield from ((picture, class_folder.name) for picture in pictures)
+
+
+def _listing(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The folders and the pictures in a folder, sorted by name; hidden and other files are passed over."""
+    entries = sorted((e for e in folder.iterdir() if not e.name.startswith(".")), key=lambda e: e.name)
+    folders = [e for e in entries if e.is_dir()]
+    return folders, [e for e in entries if e.suffix.lower() in SUFFIXES and not e.is_dir()]
+
+
+def _rows(table: Path, reader: "csv._reader") -> Iterator[tuple[Path, str]]:
+    header = next(reader, None)
+    if header is None:
+        raise InputError(f"the table {table} is empty; it needs the header 'path,label' and a line per picture.")
+    if [field.strip() for field in header] != ["path", "label"]:
+        raise InputError(f"the table {table} must begin with the line 'path,label', not {','.join(header)!r}.")
+    seen: dict[str, int] = {}
+    for row in reader:
+        line = reader.line_num
+        if not row:
+            continue
+        if len(row) != 2 or not row[0] or not row[1].strip():
+            raise InputError(f"line {line} of {table} must be a path and a label, not {','.join(row)!r}.")
+        path, label = os.path.abspath(table.parent / row[0]), row[1].strip()
+        if path in seen:
+            raise InputError(f"{table} names {row[0]!r} on lines {seen[path]} and {line}; keep one of them.")
+        seen[path] = line
+        if not label.isprintable():
+            raise InputError(f"the label {label!r} on line {line} of {table} has odd characters; rename it.")
+        if not os.path.isfile(path):
+            raise InputError(f"line {line} of {table} names {row[0]!r}, which is not a file; correct the path.")
+        yield Path(path), label
+
+
+def _read(labelled: Labelled, size: int, progress: Progress | None, source: str) -> ImageSet:
+    if not 1 <= size <= MAX_SIZE:
+        raise InputError(f"an image size of {size} cannot be used; choose one between 1 and {MAX_SIZE}.")
+    counts = Counter(label for _, label in labelled)
+    if not counts:
+        raise InputError(f"{source} names no pictures; add at least two for each of two classes.")
+    names = sorted(counts)
+    if len(names) == 1:
+        raise InputError(f"{source} has only the class {names[0]!r}; a task needs at least two classes.")
+    for name in names:
+        if counts[name] < 2:
+            raise InputError(f"class {name!r} of {source} has one picture; add another or remove the class.")
+    try:
+        images = np.empty((len(labelled), size, size, 3), np.uint8)
+    except MemoryError:
+        raise InputError(f"the pictures of {source} do not fit into memory; choose a smaller size.") from None
+
+    def load(index: int) -> None:
+        path = labelled[index][0]
+        images[index] = load_picture(path, size, str(path))
+
+    for done, _ in enumerate(in_order(load, range(len(labelled))), 1):
+        if progress:
+            progress(done, len(labelled))
+    ids = {name: i for i, name in enumerate(names)}
+    return ImageSet(images, np.array([ids[label] for _, label in labelled], np.int64), tuple(names))

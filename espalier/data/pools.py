@@ -1,0 +1,81 @@
+"""Which images of a dataset may be trained on, validated on and tested on: cut once, for every stream and seed.
+
+Knows nothing about streams or tasks. As in CTrL, validation images are taken from the official train split (and an
+official val split is merged into it first). Unlike CTrL, the pools are disjoint in *content*: CIFAR-100 has ten
+images that stand in both official splits and a few that stand twice in one, and those are not trained on.
+"""
+
+import hashlib
+import math
+from collections.abc import Set
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from espalier.data.imageset import Dataset, Images
+from espalier.errors import InputError
+from espalier.seeds import generator
+
+Indices = NDArray[np.int64]
+
+# CTrL's split seed: the pools do not depend on the seed of a stream.
+POOL_SEED = 17
+# Validation images per class; where a dataset (or what is there of it) is small, a third of each class.
+VAL_PER_CLASS = {"cifar100": 50}
+DEFAULT_VAL_PER_CLASS = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """For each split, all its images and, for each class name, the indices of those that may be used."""
+
+    images: dict[str, Images]
+    of_class: dict[str, dict[str, Indices]]
+
+
+def cut_pools(dataset: Dataset) -> Pools:
+    if "test" not in dataset.splits or "train" not in dataset.splits:
+        raise InputError(
+            f"dataset {dataset.name!r} needs a train and a test split; it has {', '.join(dataset.splits)}."
+        )
+    sources = [dataset.splits[name] for name in ("train", "val") if name in dataset.splits]
+    # Concatenating would copy; only the small datasets with a val split pay for it.
+    images = sources[0].images if len(sources) == 1 else np.concatenate([s.images for s in sources])
+    labels = np.concatenate([s.labels for s in sources])
+    test = dataset.splits["test"]
+
+    train_ids, val_ids, test_ids = {}, {}, {}
+    for label, name in enumerate(dataset.class_names):
+        train_ids[name], val_ids[name] = _split_class(dataset.name, name, np.flatnonzero(labels == label))
+        order = generator(POOL_SEED, "test", dataset.name, name)
+        test_ids[name] = order.permutation(np.flatnonzero(test.labels == label))
+
+    tested = _contents(test.images, test_ids)
+    val_ids = {name: _without(images, ids, tested) for name, ids in val_ids.items()}
+    held_out = tested | _contents(images, val_ids)
+    train_ids = {name: _without(images, ids, held_out) for name, ids in train_ids.items()}
+    return Pools(
+        images={"train": images, "val": images, "test": test.images},
+        of_class={"train": train_ids, "val": val_ids, "test": test_ids},
+    )
+
+
+def _split_class(dataset: str, name: str, ids: Indices) -> tuple[Indices, Indices]:
+    wanted = VAL_PER_CLASS.get(dataset, DEFAULT_VAL_PER_CLASS)
+    count = min(wanted, math.ceil(len(ids) / 3))
+    shuffled = generator(POOL_SEED, "val", dataset, name).permutation(ids)
+    return shuffled[count:], shuffled[:count]
+
+
+def _contents(images: Images, of_class: dict[str, Indices]) -> set[bytes]:
+    return {_fingerprint(images[i]) for ids in of_class.values() for i in ids}
+
+
+def _without(images: Images, ids: Indices, contents: Set[bytes]) -> Indices:
+    keep = [_fingerprint(images[i]) not in contents for i in ids]
+    return ids[np.array(keep, dtype=bool)]
+
+
+def _fingerprint(image: Images) -> bytes:
+    return hashlib.blake2b(image.tobytes(), digest_size=16).digest()

@@ -1,0 +1,25 @@
+"""The two standard streams of the paper: permuted MNIST and split CIFAR-100, ten ten-way tasks each.
+
+The paper gives no sizes for them; here a task has all there is: the train pool, the val pool and the test images.
+"""
+
+from espalier.data.folder import DataFolder
+from espalier.data.official import OFFICIAL
+from espalier.streams.choice import choose_classes
+from espalier.streams.task import TaskSpec
+
+TASKS = 10
+
+
+def permuted_mnist(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
+    """Grey 28×28 images for the fully connected backbone. Every task, the first too, has a permutation of its own."""
+    digits = OFFICIAL["mnist"].class_names
+    return [
+        TaskSpec("mnist", digits, None, None, None, size=28, channels=1, permutation=seed * TASKS + i)
+        for i in range(TASKS)
+    ]
+
+
+def split_cifar100(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
+    classes = choose_classes(data, "cifar100", 100, seed, name)
+    return [TaskSpec("cifar100", classes[10 * i : 10 * i + 10], None, None, None) for i in range(TASKS)]

@@ -1,0 +1,76 @@
+"""A `Stream`: tasks in order, each made when it is asked for. `stream(name)` finds one by its name."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from espalier.data.folder import DataFolder
+from espalier.errors import InputError
+from espalier.streams import classic, ctrl, long, mini
+from espalier.streams.task import Task, TaskSpec, build_task
+
+STREAMS = {
+    "s_minus": (ctrl.s_minus, "the first task again at the end, with a tenth of its images: direct transfer"),
+    "s_plus": (ctrl.s_plus, "the first task again at the end, with ten times its images: knowledge update"),
+    "s_in": (ctrl.s_in, "the first task again at the end, on another background colour: change of input"),
+    "s_out": (
+        ctrl.s_out,
+        "the first task again at the end, with its labels moved on by one: change of output",
+    ),
+    "s_pl": (ctrl.s_pl, "four small tasks, then a large one that none of them helps: plasticity"),
+    "s_long": (long.s_long, "100 five-way tasks of five datasets, fewer and fewer of them large"),
+    "s_long@paper": (long.s_long_paper, "the instance of s_long that is printed in the paper"),
+    "permuted_mnist": (
+        classic.permuted_mnist,
+        "MNIST ten times, each time under another permutation of the pixels",
+    ),
+    "split_cifar100": (classic.split_cifar100, "CIFAR-100 in ten tasks of ten classes"),
+    "s_minus_mini": (mini.s_minus, "s_minus on embedded images"),
+    "s_plus_mini": (mini.s_plus, "s_plus on embedded images"),
+    "s_in_mini": (mini.s_in, "s_in on embedded images"),
+    "s_out_mini": (mini.s_out, "s_out on embedded images"),
+    "s_pl_mini": (mini.s_pl, "s_pl on embedded images"),
+    "s_long_mini": (mini.s_long, "s_long on embedded images, 20 tasks"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """Specs in order; `stream[i]` makes the tensors of task i, the same bytes whenever and in whatever order asked."""
+
+    name: str
+    seed: int
+    specs: tuple[TaskSpec, ...]
+    data: DataFolder
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+    def __getitem__(self, index: int) -> Task:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"{self.name} has {len(self)} tasks")
+        index %= len(self)
+        return build_task(self.specs[index], self.data, self.seed, self.name, index)
+
+    def __iter__(self) -> Iterator[Task]:
+        return (self[i] for i in range(len(self)))
+
+    def __str__(self) -> str:
+        rows = [
+            f"{i:>4}  {s.title:<20} {s.train or 'all':>5} + {s.val or 'all'} per class  {' '.join(s.classes)}"
+            for i, s in enumerate(self.specs, start=1)
+        ]
+        return "\n".join([f"{self.name}, seed {self.seed}: {len(self)} tasks", *rows])
+
+    def datasets(self) -> list[str]:
+        """The datasets it needs, in the order of their first use."""
+        return list(dict.fromkeys(spec.dataset for spec in self.specs))
+
+
+def stream(name: str, seed: int = 0, data: DataFolder | str | Path | None = None) -> Stream:
+    """The stream of that name. `data` is a data folder, or where it is; nothing of it is read yet."""
+    if name not in STREAMS:
+        raise InputError(f"there is no stream {name!r}; the streams are {', '.join(STREAMS)}.")
+    folder = data if isinstance(data, DataFolder) else DataFolder(data)
+    make, _ = STREAMS[name]
+    return Stream(name, seed, tuple(make(name, seed, folder)), folder)

@@ -1,0 +1,148 @@
+"""What a task is: `TaskSpec`, a few words that say which images; `Task`, the images as tensors.
+
+Knows how to make one from the other, given a data folder; knows nothing about learners.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from espalier.data.folder import DataFolder
+from espalier.data.imageset import Labels
+from espalier.data.pools import Indices, Pools
+from espalier.errors import InputError
+from espalier.seeds import generator
+from espalier.streams import transforms
+
+COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
+SPLITS = ("train", "val", "test")
+
+Place = tuple[str | int, ...]  # where a task stands: the stream's name and the index in it
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """Which images a task is made of. A class's label is its position in `classes`."""
+
+    dataset: str
+    classes: tuple[str, ...]
+    train: int | None  # images per class; None, or more than there are: all of the pool
+    val: int | None
+    test: int | None = 1000
+    size: int = 32
+    channels: int = 3
+    background: str | None = None  # a key of COLOURS
+    permutation: int | None = None  # the seed of a fixed permutation of the pixels
+    val_copies: int = 0  # augmented copies added to the val images
+
+    @property
+    def title(self) -> str:
+        suffix = f" on {self.background}" if self.background else ""
+        return self.dataset + suffix + (" permuted" if self.permutation is not None else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Images (n, channels, size, size) uint8 and labels (n,) int64, in random order."""
+
+    x: Tensor
+    y: Tensor
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def to(self, device: str | torch.device) -> "Split":
+        return Split(self.x.to(device), self.y.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """The tensors of one task, and the statistics of its own train images."""
+
+    spec: TaskSpec
+    train: Split
+    val: Split
+    test: Split
+    mean: Tensor
+    std: Tensor
+    complete: bool  # False when the dataset is only partly there
+    note: str = ""
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.spec.classes)
+
+    def normalise(self, x: Tensor) -> Tensor:
+        return transforms.normalise(x, self.mean, self.std)
+
+    def to(self, device: str | torch.device) -> "Task":
+        moved = {name: getattr(self, name).to(device) for name in (*SPLITS, "mean", "std")}
+        return replace(self, **moved)
+
+
+def build_task(spec: TaskSpec, data: DataFolder, seed: int, *place: str | int) -> Task:
+    """The tensors of `spec`. `place` (stream, index) names the random choices: another place, other images."""
+    splits = {name: _build_split(spec, data, name, seed, place) for name in SPLITS}
+    if spec.val_copies:
+        splits["val"] = _with_augmented_copies(splits["val"], spec.val_copies, seed, place)
+    mean, std = transforms.statistics(splits["train"].x)
+    dataset = data.load(spec.dataset)
+    note = "" if dataset.complete else f"{spec.dataset} is partial: {dataset.note}"
+    return Task(spec, mean=mean, std=std, complete=dataset.complete, note=note, **splits)
+
+
+def _build_split(spec: TaskSpec, data: DataFolder, split: str, seed: int, place: Place) -> Split:
+    pools = data.pools(spec.dataset)
+    ids, labels = pick_images(spec, pools, split, seed, place)
+    return Split(_render(torch.from_numpy(pools.images[split][ids]), spec), torch.from_numpy(labels))
+
+
+def pick_images(spec: TaskSpec, pools: Pools, split: str, seed: int, place: Place) -> tuple[Indices, Labels]:
+    """Which images of the pool a split has, in random order, and their labels.
+
+    The released benchmark leaves every split sorted by label, a trap for whoever takes the first images only.
+    """
+    picked = [_pick_class(spec, pools.of_class[split], name, split, seed, place) for name in spec.classes]
+    labels = np.repeat(np.arange(len(picked)), [len(ids) for ids in picked])
+    order = generator(seed, *place, split, "order").permutation(len(labels))
+    return np.concatenate(picked)[order], labels[order]
+
+
+def _pick_class(
+    spec: TaskSpec, of_class: Mapping[str, Indices], name: str, split: str, seed: int, place: Place
+) -> Indices:
+    if name not in of_class:
+        raise InputError(f"dataset {spec.dataset!r} has no class {name!r}; 'espalier data list' tells what is there.")
+    pool = of_class[name]
+    if len(pool) == 0:
+        raise InputError(f"class {name!r} of dataset {spec.dataset!r} has no {split} image left; add images to it.")
+    wanted = getattr(spec, split)
+    count = len(pool) if wanted is None else min(wanted, len(pool))
+    if split == "test":  # the same images whenever a class is tested
+        return pool[:count]
+    return pool[generator(seed, *place, split, name).permutation(len(pool))[:count]]
+
+
+def _render(x: Tensor, spec: TaskSpec) -> Tensor:
+    x = transforms.resize(x.permute(0, 3, 1, 2), spec.size)
+    x = transforms.to_channels(x, spec.channels)
+    if spec.background is not None:
+        x = transforms.recolour_background(x, COLOURS[spec.background])
+    if spec.permutation is not None:
+        order = generator(spec.permutation, "pixels", spec.size).permutation(spec.size**2)
+        x = transforms.permute_pixels(x, torch.from_numpy(order))
+    return x.contiguous()
+
+
+def _with_augmented_copies(split: Split, copies: int, seed: int, place: Place) -> Split:
+    """The images, then `copies` cropped and mirrored versions of them."""
+    pad = split.x.shape[-1] // 8
+    x = split.x.repeat(copies, 1, 1, 1)
+    rng = generator(seed, *place, "val", "copies")  # NumPy's, so that the bytes are the same on every device
+    top, left = torch.from_numpy(rng.randint(0, 2 * pad + 1, (2, len(x))))
+    flip = torch.from_numpy(rng.randint(0, 2, len(x)) == 1)
+    augmented = transforms.crop_flip(x, top, left, flip, pad)
+    return Split(torch.cat([split.x, augmented]), split.y.repeat(copies + 1))
