@@ -25,7 +25,7 @@ def bench_streams(
 ) -> None:
     """Seconds per task for building each stream, beside a plain per-image Pillow pipeline."""
     folder = DataFolder(data)
-    columns = ("stream", "tasks", "images per task", "batched s", "one by one s", "times faster")
+    columns = ("stream", "tasks", "images per task", "reading once s", "batched s", "one by one s", "times faster")
     table = Table(*columns, box=None, title=f"Building tasks: {platform.machine()}, {torch.get_num_threads()} threads")
     skipped = []
     with progress_bar() as progress:
@@ -38,6 +38,7 @@ def bench_streams(
             t = time_stream(chosen, tasks)
             row = (
                 f"{t.images // t.tasks:,}",
+                f"{t.reading:.1f}",
                 f"{t.batched:.3f}",
                 f"{t.one_by_one:.3f}",
                 f"{t.one_by_one / t.batched:.1f}",

@@ -1,7 +1,7 @@
 """What the commands share: the console, the progress bar, the --data option, and how an error is told."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -29,5 +29,11 @@ def fail(message: str, code: int) -> NoReturn:
 def progress_bar() -> Iterator[Progress]:
     """A bar on standard error, gone when done, so that standard output can be piped."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=error_console, transient=True) as progress:
+    with Progress(*columns, console=error_console, transient=True, disable=not error_console.is_terminal) as progress:
         yield progress
+
+
+def counter(progress: Progress, description: str) -> Callable[[int, int], None]:
+    """A new line of the bar, as the function (done, total) that long jobs report to."""
+    bar = progress.add_task(description, total=None)
+    return lambda done, total: progress.update(bar, completed=done, total=total)

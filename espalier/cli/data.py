@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from espalier.cli.console import DataOption, console, progress_bar
+from espalier.cli.console import DataOption, console, counter, progress_bar
 from espalier.cli.streams import missing_datasets
 from espalier.data.embedded import EMBEDDED
 from espalier.data.fetch import fetch as fetch_files
@@ -66,12 +66,8 @@ def fetch(
         official = OFFICIAL[name]
         console.print(f"{official.title}: {official.licence}", highlight=False, soft_wrap=True)
         with progress_bar() as progress:
-            bars = {f.name: progress.add_task(f.name, total=f.size) for f in official.files}
-            fetch_files(
-                official.files,
-                folder.path / name,
-                lambda file, done, total, progress=progress, bars=bars: progress.update(bars[file], completed=done),
-            )
+            counters = {file.name: counter(progress, file.name) for file in official.files}
+            fetch_files(official.files, folder.path / name, lambda file, *counts, to=counters: to[file](*counts))
         console.print(f"{name} is complete in {folder.path / name}", highlight=False, soft_wrap=True)
 
 
@@ -91,8 +87,7 @@ def verify(
     for name in chosen:
         try:
             with progress_bar() as progress:
-                bar = progress.add_task(name, total=None)
-                _verify(folder, name, lambda done, total: progress.update(bar, completed=done, total=total))
+                _verify(folder, name, counter(progress, name))
             console.print(f"{name}: [green]good[/]", highlight=False)
         except InputError as error:
             console.print(f"{name}: [red]bad[/]", highlight=False)
@@ -114,13 +109,9 @@ def pack(
     """Turn any source into an image-pack; in the data folder, streams and tasks find it by its name."""
     folder = DataFolder(data)
     with progress_bar() as progress:
-        reading = progress.add_task("reading", total=None)
-        dataset = _read_source(
-            folder, source, name, size, lambda n, of: progress.update(reading, completed=n, total=of)
-        )
-        packing = progress.add_task("packing", total=None)
+        dataset = _read_source(folder, source, name, size, counter(progress, "reading"))
         target = (out or folder.path) / dataset.name
-        write_pack(dataset, target, lambda n, of: progress.update(packing, completed=n, total=of))
+        write_pack(dataset, target, counter(progress, "packing"))
     images = sum(len(split) for split in dataset.splits.values())
     console.print(
         f"{images:,} images of {len(dataset.class_names)} classes in {target}",
@@ -160,7 +151,8 @@ def _read_source(folder: DataFolder, source: str, name: str | None, size: int, p
         return as_dataset(from_folder(path, size, progress), name or path.resolve().name.lower())
     if source not in folder.names():
         raise InputError(
-            f"{source!r} is neither a folder of class folders, nor a .csv file, nor a dataset ({', '.join(folder.names())})."
+            f"{source!r} is neither a folder of class folders, nor a .csv file, nor one of the datasets "
+            f"{', '.join(folder.names())}."
         )
     if name:
         check_name(name)

@@ -16,9 +16,7 @@ from espalier.errors import InputError, MissingDataError
 def find(folder: Path, file: str, name: str) -> Path:
     path = folder / file
     if not path.is_file():
-        raise MissingDataError(
-            f"{path} is not there; run `espalier data fetch {name}` or put the file there by hand."
-        )
+        raise MissingDataError(f"{path} is not there; run `espalier data fetch {name}` or put the file there by hand.")
     return path
 
 
@@ -30,7 +28,7 @@ def damaged(path: Path, what: str, name: str) -> InputError:
 def reading(path: Path, name: str, member: str = "") -> Iterator[None]:
     """Whatever goes wrong inside is the file's fault: say so in one sentence.
 
-    gzip, tarfile, Pillow and SciPy raise more kinds of exceptions on damaged files than they document, so all
+    gzip, tarfile and Pillow raise more kinds of exceptions on damaged files than they document, so all
     are caught; keep the block down to the calls that parse the file.
     """
     try:
@@ -39,17 +37,13 @@ def reading(path: Path, name: str, member: str = "") -> Iterator[None]:
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise InputError(
-                f"{path} cannot be read ({error.strerror}); check the file and its rights."
-            ) from error
+            raise InputError(f"{path} cannot be read ({error.strerror}); check the file and its rights.") from error
         said = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise damaged(path, f"{member}: {said}" if member else said, name) from error
 
 
-def members(
-    path: Path, name: str, wanted: Callable[[str], bool], largest: int
-) -> Iterator[tuple[str, bytes]]:
-    """The wanted files of a .tar.gz with their content, in one pass; `largest` bytes are the most for each."""
+def members(path: Path, name: str, wanted: Callable[[str], bool], largest: int) -> Iterator[tuple[str, bytes]]:
+    """The wanted files of a .tar.gz with their content, in one pass; none over `largest` bytes."""
     with reading(path, name), gzip.open(path) as plain:
         # A stream over our own gzip file, so that its checksum is tested when the rest is read below.
         with tarfile.open(fileobj=plain, mode="r|") as tar:

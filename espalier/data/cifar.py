@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 from their binary archives. Knows nothing about where the archives come from.
 
-A record is the label (CIFAR-100: the coarse label, then the fine one, which is the label here) and 3,072 bytes
-of pixels: the red plane, the green, the blue.
+A record is the label (CIFAR-100: the coarse label, then the fine one, which is the label here) and 3,072
+bytes of pixels: the red plane, the green, the blue.
 """
 
 from collections.abc import Mapping
@@ -55,9 +55,7 @@ def read(folder: Path, name: str, class_names: tuple[str, ...], official: Mappin
         if member not in batches:
             raise damaged(path, f"{member} is missing from it", name)
         if not batches[member] or len(batches[member]) % record:
-            raise damaged(
-                path, f"{member} has {len(batches[member]):,} bytes, not a multiple of {record:,}", name
-            )
+            raise damaged(path, f"{member} has {len(batches[member]):,} bytes, not a multiple of {record:,}", name)
     splits = {
         split: _read_split(path, name, class_names, layout.label_bytes, {m: batches.pop(m) for m in names})
         for split, names in layout.members.items()

@@ -23,7 +23,7 @@ FAMILIES: dict[str, tuple[Draw, tuple[str, ...]]] = {
 }
 DESCRIPTIONS: dict[str, str] = {
     "digits": "handwritten digits, 8x8 grey, scanned (from scikit-learn)",
-    "shapes": "ten filled figures in any pose before clutter, drawn",
+    "shapes": "ten filled figures in many poses before clutter, drawn",
     "textures": "ten two-coloured patterns at any angle, drawn",
     "letters": "ten capitals in unsteady strokes, drawn",
     "glyphs": "ten scribbles of an invented alphabet, drawn",
@@ -31,8 +31,9 @@ DESCRIPTIONS: dict[str, str] = {
     "faces": "ten expressions of emoticons, drawn",
 }
 TRAIN_PER_CLASS, TEST_PER_CLASS = 400, 100
+DIGITS = tuple("0123456789")
 DIGITS_TEST_PER_CLASS = 60
-BATCH = 100  # images drawn at once: keeps the work in the processor's cache
+BATCH = 50  # images drawn at once: keeps the work in the processor's cache
 
 
 def digits() -> Dataset:
@@ -44,9 +45,8 @@ def digits() -> Dataset:
     order = [rng.permutation(np.flatnonzero(labels == label)) for label in range(10)]
     test = np.sort(np.concatenate([of_class[:DIGITS_TEST_PER_CLASS] for of_class in order]))
     train = np.sort(np.concatenate([of_class[DIGITS_TEST_PER_CLASS:] for of_class in order]))
-    names = tuple(str(label) for label in range(10))
     splits = {"train": train, "test": test}
-    return Dataset("digits", {split: ImageSet(images[at], labels[at], names) for split, at in splits.items()})
+    return Dataset("digits", {split: ImageSet(images[at], labels[at], DIGITS) for split, at in splits.items()})
 
 
 def drawn(name: str, per_class: int, size: int = 16, seed: int = 0, split: str = "train") -> ImageSet:
@@ -88,3 +88,8 @@ def embedded(name: str, size: int = 16) -> Dataset:
     if name not in EMBEDDED:
         raise InputError(f"there is no embedded dataset {name!r}; choose one of {', '.join(EMBEDDED)}.")
     return EMBEDDED[name](size)
+
+
+def embedded_classes(name: str) -> tuple[str, ...]:
+    """The class names of an embedded dataset, without drawing it."""
+    return FAMILIES[name][1] if name in FAMILIES else DIGITS

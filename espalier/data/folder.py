@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from espalier.data.embedded import DESCRIPTIONS, EMBEDDED, embedded
+from espalier.data.embedded import DESCRIPTIONS, EMBEDDED, embedded, embedded_classes
 from espalier.data.imageset import Dataset, ImageSet
 from espalier.data.official import OFFICIAL
 from espalier.data.pack import describe_pack, read_pack
@@ -41,21 +41,19 @@ def default_folder(folder: str | Path | None = None) -> Path:
 
 
 class DataFolder:
-    """Datasets by name. What was read once is kept in memory, as uint8."""
+    """Datasets by name. What tasks are made from (`pools`) is kept in memory once read."""
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self.path = default_folder(folder)
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"{self.path} is a file, not a data folder; name another with --data.")
         self._added: dict[str, Dataset] = {}
-        self._loaded: dict[str, Dataset] = {}
-        self._pools: dict[str, Pools] = {}
+        self._pools: dict[tuple[str, int], Pools] = {}
 
     def add(self, dataset: Dataset) -> None:
         """Make a dataset in memory known by its name, for as long as this object lives."""
         self._added[dataset.name] = dataset
-        self._loaded.pop(dataset.name, None)
-        self._pools.pop(dataset.name, None)
+        self._pools = {key: pools for key, pools in self._pools.items() if key[0] != dataset.name}
 
     def names(self) -> list[str]:
         """All names that mean something here: the paper's datasets, the embedded ones, the user's packs."""
@@ -73,29 +71,11 @@ class DataFolder:
         if name in OFFICIAL:
             return self._official_holding(name)
         if name in EMBEDDED:
-            return Holding(name, "complete", "embedded", note=DESCRIPTIONS[name])
+            return Holding(name, "complete", "embedded", embedded_classes(name), note=DESCRIPTIONS[name])
         raise InputError(f"there is no dataset {name!r} in {self.path}; known are {', '.join(self.names())}.")
 
     def load(self, name: str) -> Dataset:
-        if name not in self._loaded:
-            self._loaded[name] = self._read(name)
-        return self._loaded[name]
-
-    def pools(self, name: str) -> Pools:
-        """The train, val and test pools of a dataset: the same for every stream and seed."""
-        if name not in self._pools:
-            self._pools[name] = cut_pools(self.load(name))
-        return self._pools[name]
-
-    def class_names(self, name: str) -> tuple[str, ...]:
-        """The classes that are there; of a paper's dataset that is missing, its official ones."""
-        held = self.holding(name)
-        return held.class_names or (OFFICIAL[name].class_names if name in OFFICIAL else self.load(name).class_names)
-
-    def _is_pack(self, name: str) -> bool:
-        return (self.path / name / "pack.json").is_file()
-
-    def _read(self, name: str) -> Dataset:
+        """The whole dataset, read anew."""
         held = self.holding(name)
         if held.source == "added":
             return self._added[name]
@@ -109,6 +89,19 @@ class DataFolder:
                 f"or name the folder that holds it with --data or ESPALIER_DATA."
             )
         return OFFICIAL[name].read(self.path / name)
+
+    def pools(self, name: str, size: int) -> Pools:
+        """The train, val and test pools of a dataset, its images at that size: the same for every stream and seed."""
+        if (name, size) not in self._pools:
+            self._pools[name, size] = cut_pools(self.load(name), size)
+        return self._pools[name, size]
+
+    def class_names(self, name: str) -> tuple[str, ...]:
+        """The classes that are there; of a dataset of the paper that is missing, its official ones."""
+        return self.holding(name).class_names or OFFICIAL[name].class_names
+
+    def _is_pack(self, name: str) -> bool:
+        return (self.path / name / "pack.json").is_file()
 
     def _official_holding(self, name: str) -> Holding:
         official = OFFICIAL[name]

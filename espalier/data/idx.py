@@ -1,6 +1,6 @@
 """MNIST and Fashion-MNIST from their four idx files. Knows nothing about where the files come from.
 
-An idx file is a magic number, the length of every axis (all big-endian, 4 bytes) and then the bytes themselves.
+An idx file is a magic number, the length of every axis (big-endian, 4 bytes each) and then the bytes.
 """
 
 import gzip

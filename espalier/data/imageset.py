@@ -42,7 +42,7 @@ class ImageSet:
 
     def counts(self) -> list[int]:
         """The number of images of each class."""
-        return np.bincount(self.labels, minlength=len(self.class_names)).tolist()
+        return [int(n) for n in np.bincount(self.labels, minlength=len(self.class_names))]
 
     @staticmethod
     def from_arrays(images: Any, labels: Any, class_names: Sequence[str] | None = None) -> "ImageSet":
@@ -62,13 +62,14 @@ class ImageSet:
 
 def _as_uint8(array: NDArray[Any]) -> Images:
     if array.dtype == np.uint8:
-        return array
+        return array.astype(np.uint8, copy=False)
     if np.issubdtype(array.dtype, np.floating):
         if not np.isfinite(array).all():
             raise InputError("the images hold NaN or infinite pixels; repair or remove those images.")
         if array.size and (array.min() < 0 or array.max() > 1):
             raise InputError("float images must lie between 0 and 1; divide by 255 or pass uint8.")
-        return np.rint(array * 255).astype(np.uint8)
+        rounded: Images = np.rint(array * 255).astype(np.uint8)
+        return rounded
     raise InputError(f"images of type {array.dtype} are not understood; pass uint8, or floats between 0 and 1.")
 
 

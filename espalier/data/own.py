@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def from_csv(table: Path, size: int = 32, progress: Progress | None = None) -> I
     """Read the pictures a CSV names: header `path,label`, paths relative to the CSV's own folder."""
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
-            labelled = list(_rows(table, csv.reader(file, strict=True)))
+            labelled = list(_rows(table, file))
     except OSError as error:
         raise InputError(
             f"the table {table} cannot be read ({error.strerror}); check its name and permissions."
@@ -95,8 +96,8 @@ def _class_folders(folder: Path) -> Iterator[tuple[Path, str]]:
     if not classes:
         raise InputError(f"the folder {folder} holds no class folders; {shape}.")
     for class_folder in classes:
-        if not class_folder.name.isprintable():
-            raise InputError(f"the class folder {class_folder.name!r} has odd characters in its name; rename it.")
+        if re.search("[\ud800-\udfff]", class_folder.name):  # how Python spells bytes that are not UTF-8
+            raise InputError(f"the name of the class folder {class_folder.name!r} is not UTF-8 text; rename it.")
         nested, pictures = _listing(class_folder)
         if nested:
             raise InputError(
@@ -117,7 +118,8 @@ def _listing(folder: Path) -> tuple[list[Path], list[Path]]:
     return folders, [e for e in entries if e.suffix.lower() in SUFFIXES and not e.is_dir()]
 
 
-def _rows(table: Path, reader: "csv._reader") -> Iterator[tuple[Path, str]]:
+def _rows(table: Path, file: TextIO) -> Iterator[tuple[Path, str]]:
+    reader = csv.reader(file, strict=True)
     header = next(reader, None)
     if header is None:
         raise InputError(f"the table {table} is empty; it needs the header 'path,label' and a line per picture.")
@@ -134,8 +136,6 @@ def _rows(table: Path, reader: "csv._reader") -> Iterator[tuple[Path, str]]:
         if path in seen:
             raise InputError(f"{table} names {row[0]!r} on lines {seen[path]} and {line}; keep one of them.")
         seen[path] = line
-        if not label.isprintable():
-            raise InputError(f"the label {label!r} on line {line} of {table} has odd characters; rename it.")
         if not os.path.isfile(path):
             raise InputError(f"line {line} of {table} names {row[0]!r}, which is not a file; correct the path.")
         yield Path(path), label

@@ -18,7 +18,7 @@ from espalier.errors import InputError
 Progress = Callable[[int, int], None]
 """Called with (images done, images in all), from the thread that asked."""
 
-FORMATS = ("BMP", "GIF", "JPEG", "MPO", "PNG", "PPM", "TIFF", "WEBP")
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _DEEP = ("I", "F")  # 16 bits and more per channel; "I;16" and its byte orders are caught by their first letter
 _FOREIGN = ("CMYK", "LAB", "HSV")  # cannot become RGB without a colour profile
 _OPENING = threading.Lock()

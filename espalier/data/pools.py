@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.data.imageset import Dataset, Images
+from espalier.data.imageset import Dataset, Images, Labels
+from espalier.data.scale import planes
 from espalier.errors import InputError
 from espalier.seeds import generator
 
@@ -28,21 +29,21 @@ DEFAULT_VAL_PER_CLASS = 500
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """For each split, all its images and, for each class name, the indices of those that may be used."""
+    """For each split, all its images (n, channels, size, size) and, for each class, the indices that may be used."""
 
     images: dict[str, Images]
     of_class: dict[str, dict[str, Indices]]
+    complete: bool
+    note: str
 
 
-def cut_pools(dataset: Dataset) -> Pools:
+def cut_pools(dataset: Dataset, size: int) -> Pools:
+    """The pools of a dataset, its images scaled to `size` once for all tasks."""
     if "test" not in dataset.splits or "train" not in dataset.splits:
         raise InputError(
             f"dataset {dataset.name!r} needs a train and a test split; it has {', '.join(dataset.splits)}."
         )
-    sources = [dataset.splits[name] for name in ("train", "val") if name in dataset.splits]
-    # Concatenating would copy; only the small datasets with a val split pay for it.
-    images = sources[0].images if len(sources) == 1 else np.concatenate([s.images for s in sources])
-    labels = np.concatenate([s.labels for s in sources])
+    images, labels = train_images(dataset)
     test = dataset.splits["test"]
 
     train_ids, val_ids, test_ids = {}, {}, {}
@@ -55,10 +56,21 @@ def cut_pools(dataset: Dataset) -> Pools:
     val_ids = {name: _without(images, ids, tested) for name, ids in val_ids.items()}
     held_out = tested | _contents(images, val_ids)
     train_ids = {name: _without(images, ids, held_out) for name, ids in train_ids.items()}
+    train_planes = planes(images, size)
     return Pools(
-        images={"train": images, "val": images, "test": test.images},
+        images={"train": train_planes, "val": train_planes, "test": planes(test.images, size)},
         of_class={"train": train_ids, "val": val_ids, "test": test_ids},
+        complete=dataset.complete,
+        note=dataset.note,
     )
+
+
+def train_images(dataset: Dataset) -> tuple[Images, Labels]:
+    """The images of the train split and, where there is one, of the val split: what the two pools are cut from."""
+    sources = [dataset.splits[name] for name in ("train", "val") if name in dataset.splits]
+    if len(sources) == 1:
+        return sources[0].images, sources[0].labels
+    return np.concatenate([s.images for s in sources]), np.concatenate([s.labels for s in sources])
 
 
 def _split_class(dataset: str, name: str, ids: Indices) -> tuple[Indices, Indices]:
@@ -74,7 +86,7 @@ def _contents(images: Images, of_class: dict[str, Indices]) -> set[bytes]:
 
 def _without(images: Images, ids: Indices, contents: Set[bytes]) -> Indices:
     keep = [_fingerprint(images[i]) not in contents for i in ids]
-    return ids[np.array(keep, dtype=bool)]
+    return np.asarray(ids[np.array(keep, dtype=bool)])
 
 
 def _fingerprint(image: Images) -> bytes:

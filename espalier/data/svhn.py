@@ -3,17 +3,14 @@
 `X` has the shape (32, 32, 3, n); `y` counts the digits from 1, and its 10 is the digit 0.
 """
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.io import loadmat, whosmat
 
 from espalier.data.archive import assemble, damaged, find, reading
 from espalier.data.imageset import Dataset, ImageSet
+from espalier.data.mat import read_mat
 
 FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
 
@@ -25,27 +22,16 @@ def read(folder: Path, name: str, class_names: tuple[str, ...], official: Mappin
 
 
 def _read_split(path: Path, name: str, class_names: tuple[str, ...], most: int) -> ImageSet:
-    x, y = _load(path, name, most)
-    if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3) or not 0 < x.shape[3] <= most:
+    with reading(path, name):
+        variables = read_mat(path, largest=most * 32 * 32 * 3)
+    if not {"X", "y"} <= variables.keys():
+        raise damaged(path, "it lacks the numbers X or y", name)
+    x, y = variables.pop("X"), variables.pop("y")
+    if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3) or not x.shape[3]:
         raise damaged(path, f"X is {x.dtype} {x.shape}, not uint8 (32, 32, 3, n)", name)
-    if y.dtype.kind not in "uif" or y.shape not in ((x.shape[3], 1), (1, x.shape[3])):
-        raise damaged(path, f"y is {y.dtype} {y.shape}, not a number for each of {x.shape[3]:,} images", name)
+    if y.shape not in ((x.shape[3], 1), (1, x.shape[3])):
+        raise damaged(path, f"y has the shape {y.shape} for {x.shape[3]:,} images", name)
     if not np.isin(y, np.arange(1, 11)).all():
         raise damaged(path, "y holds a label that is not one of 1 to 10", name)
     labels = y.ravel().astype(np.int64) % 10
     return ImageSet(np.ascontiguousarray(x.transpose(3, 0, 1, 2)), labels, class_names)
-
-
-def _load(path: Path, name: str, most: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    with reading(path, name), warnings.catch_warnings():
-        warnings.simplefilter("error")  # SciPy warns where the file contradicts itself
-        shapes = {variable: shape for variable, shape, _ in whosmat(path, appendmat=False)}
-        if not {"X", "y"} <= shapes.keys():
-            raise damaged(path, "it lacks the variable X or y", name)
-        # The headers are looked at first: they can claim more than memory holds.
-        if any(np.prod([float(n) for n in shapes[v]]) > most * 32 * 32 * 3 for v in "Xy"):
-            raise damaged(
-                path, f"X is {shapes['X']} and y {shapes['y']}, too large for {most:,} images", name
-            )
-        content = loadmat(path, variable_names=["X", "y"], appendmat=False)
-        return np.asarray(content["X"]), np.asarray(content["y"])

@@ -11,7 +11,7 @@ from espalier.streams.task import Task
 TILE = 48  # screen pixels of one image
 GAP = 2
 IMAGES_PER_CLASS = 8
-NAME_WIDTH = 150
+NAME_WIDTH = 160
 TITLE_HEIGHT = 46
 MARGIN = 14
 INK, FAINT, PAPER = (30, 30, 30), (120, 120, 120), (255, 255, 255)
@@ -44,7 +44,8 @@ def panel(number: int, task: Task) -> Image.Image:
     draw.text((0, 23), sizes + ("" if task.complete else " · partial dataset"), FAINT, ImageFont.load_default(13))
     for label, name in enumerate(task.spec.classes):
         top = TITLE_HEIGHT + label * pitch
-        draw.text((0, top + TILE // 2 - 8), f"{label}  {_fitting(name)}", INK, ImageFont.load_default(14))
+        draw.text((0, top + TILE // 2 - 8), f"{label}", FAINT, ImageFont.load_default(14))
+        draw.text((30, top + TILE // 2 - 8), _fitting(name), INK, ImageFont.load_default(14))
         for column, image in enumerate(task.train.x[task.train.y == label][:IMAGES_PER_CLASS]):
             picture.paste(_tile(image.permute(1, 2, 0).numpy()), (NAME_WIDTH + column * pitch, top))
     return picture

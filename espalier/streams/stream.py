@@ -1,6 +1,6 @@
 """A `Stream`: tasks in order, each made when it is asked for. `stream(name)` finds one by its name."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,9 @@ from espalier.errors import InputError
 from espalier.streams import classic, ctrl, long, mini
 from espalier.streams.task import Task, TaskSpec, build_task
 
-STREAMS = {
+Make = Callable[[str, int, DataFolder], list[TaskSpec]]
+
+STREAMS: dict[str, tuple[Make, str]] = {
     "s_minus": (ctrl.s_minus, "the first task again at the end, with a tenth of its images: direct transfer"),
     "s_plus": (ctrl.s_plus, "the first task again at the end, with ten times its images: knowledge update"),
     "s_in": (ctrl.s_in, "the first task again at the end, on another background colour: change of input"),

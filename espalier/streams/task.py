@@ -85,17 +85,16 @@ class Task:
 
 def build_task(spec: TaskSpec, data: DataFolder, seed: int, *place: str | int) -> Task:
     """The tensors of `spec`. `place` (stream, index) names the random choices: another place, other images."""
-    splits = {name: _build_split(spec, data, name, seed, place) for name in SPLITS}
+    pools = data.pools(spec.dataset, spec.size)
+    splits = {name: _build_split(spec, pools, name, seed, place) for name in SPLITS}
     if spec.val_copies:
         splits["val"] = _with_augmented_copies(splits["val"], spec.val_copies, seed, place)
     mean, std = transforms.statistics(splits["train"].x)
-    dataset = data.load(spec.dataset)
-    note = "" if dataset.complete else f"{spec.dataset} is partial: {dataset.note}"
-    return Task(spec, mean=mean, std=std, complete=dataset.complete, note=note, **splits)
+    note = "" if pools.complete else f"{spec.dataset} is partial: {pools.note}"
+    return Task(spec, mean=mean, std=std, complete=pools.complete, note=note, **splits)
 
 
-def _build_split(spec: TaskSpec, data: DataFolder, split: str, seed: int, place: Place) -> Split:
-    pools = data.pools(spec.dataset)
+def _build_split(spec: TaskSpec, pools: Pools, split: str, seed: int, place: Place) -> Split:
     ids, labels = pick_images(spec, pools, split, seed, place)
     return Split(_render(torch.from_numpy(pools.images[split][ids]), spec), torch.from_numpy(labels))
 
@@ -127,14 +126,15 @@ def _pick_class(
 
 
 def _render(x: Tensor, spec: TaskSpec) -> Tensor:
-    x = transforms.resize(x.permute(0, 3, 1, 2), spec.size)
-    x = transforms.to_channels(x, spec.channels)
-    if spec.background is not None:
+    if spec.background is None:
+        x = transforms.to_channels(x, spec.channels)
+    else:
         x = transforms.recolour_background(x, COLOURS[spec.background])
     if spec.permutation is not None:
         order = generator(spec.permutation, "pixels", spec.size).permutation(spec.size**2)
-        x = transforms.permute_pixels(x, torch.from_numpy(order))
-    return x.contiguous()
+        # NumPy's take is four times as fast as torch's indexing here.
+        x = torch.from_numpy(np.take(x.flatten(2).numpy(), order, axis=2)).view_as(x)
+    return x
 
 
 def _with_augmented_copies(split: Split, copies: int, seed: int, place: Place) -> Split:

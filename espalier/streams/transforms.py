@@ -8,15 +8,8 @@ from torch import Tensor
 
 # Below this a channel counts as constant: a fortieth of one grey level.
 CONSTANT = 1e-4
-
-
-def resize(x: Tensor, size: int) -> Tensor:
-    """Bilinear to size × size, rounded. (The released benchmark truncates, which turns white into 254.)"""
-    if x.shape[-2:] == (size, size):
-        return x
-    shrinks = size < min(x.shape[-2:])
-    y = F.interpolate(x.float(), (size, size), mode="bilinear", align_corners=False, antialias=shrinks)
-    return y.round_().clamp_(0, 255).to(torch.uint8)
+# Images handled at once where floats or copies are made: what fits into a processor's cache.
+CHUNK = 128
 
 
 def to_channels(x: Tensor, channels: int) -> Tensor:
@@ -30,31 +23,21 @@ def to_channels(x: Tensor, channels: int) -> Tensor:
 
 
 def recolour_background(x: Tensor, colour: tuple[int, int, int]) -> Tensor:
-    """Black becomes `colour`, white stays white: Rainbow-MNIST as the paper uses it.
+    """Grey images in colour: black becomes `colour`, white stays white. Rainbow-MNIST as the paper uses it.
 
-    White is 255 here; the released benchmark takes the brightest pixel of the split instead.
+    For colours whose channels are 0 or 255 the maximum is what the released benchmark computes, ink plus the missing
+    light of the background; but white is 255 here, and there the brightest pixel of the split.
     """
-    ink = x.to(torch.int32)
-    background = torch.tensor(colour, device=x.device, dtype=torch.int32).view(1, 3, 1, 1)
-    return (ink + (255 - ink) * background // 255).to(torch.uint8)
-
-
-def permute_pixels(x: Tensor, order: Tensor) -> Tensor:
-    """The same permutation of the pixel positions for every image and channel."""
-    return x.flatten(2)[:, :, order.to(x.device)].view_as(x)
+    return torch.maximum(x, torch.tensor(colour, dtype=torch.uint8, device=x.device).view(1, 3, 1, 1))
 
 
 def crop_flip(x: Tensor, top: Tensor, left: Tensor, flip: Tensor, pad: int) -> Tensor:
-    """Pad with black, cut the original size out at (top, left) in 0 … 2·pad, mirror where `flip`: one gather."""
+    """Pad with black, cut the original size out at (top, left) in 0 … 2·pad, mirror where `flip`."""
     n, _, height, width = x.shape
-    rows = top[:, None] + torch.arange(height, device=x.device)
-    columns = torch.arange(width, device=x.device).expand(n, width)
-    columns = left[:, None] + torch.where(flip[:, None], width - 1 - columns, columns)
-    # Indices between slices put the gathered axes first: (n, height, width, channels), undone by the permute.
-    picked = F.pad(x, (pad, pad, pad, pad))[
-        torch.arange(n, device=x.device)[:, None, None], :, rows[:, :, None], columns[:, None, :]
-    ]
-    return picked.permute(0, 3, 1, 2)
+    # A view of every window there is, (n, channels, tops, lefts, height, width): only the chosen ones are copied.
+    windows = F.pad(x, (pad, pad, pad, pad)).unfold(2, height, 1).unfold(3, width, 1)
+    crops = windows[torch.arange(n, device=x.device), :, top, left]
+    return torch.where(flip.view(n, 1, 1, 1), crops.flip(3), crops)
 
 
 def augment(x: Tensor, generator: torch.Generator, pad: int = 4, flip: bool = True) -> Tensor:
@@ -66,18 +49,21 @@ def augment(x: Tensor, generator: torch.Generator, pad: int = 4, flip: bool = Tr
 
 
 def statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of each channel over all pixels of all images, as fractions of 255: (channels, 1, 1).
+    """Mean and standard deviation of each channel over all pixels, as fractions of 255: (channels, 1, 1).
 
-    Both are exact, from a histogram. A constant channel gets deviation 1; the released benchmark does so only where
-    the computed deviation is exactly 0, and blows rounding noise up to size 1 elsewhere.
+    Both come from exact sums, so they are the same on every device. A constant channel gets deviation 1; the
+    released benchmark does so only where the deviation is exactly 0, and blows rounding noise up to size 1 elsewhere.
     """
-    levels = torch.arange(256, dtype=torch.float64, device=x.device) / 255
-    counts = torch.stack([torch.bincount(x[:, c].flatten().int(), minlength=256) for c in range(x.shape[1])]).double()
-    share = counts / counts.sum(1, keepdim=True)
-    mean = share @ levels
-    std = (share * (levels - mean[:, None]) ** 2).sum(1).sqrt()
+    total, squares = torch.zeros(2, x.shape[1], dtype=torch.float64, device=x.device)
+    for part in torch.split(x, CHUNK):
+        # Centred and summed row by row, every sum is a whole number that float32 holds exactly.
+        centred = part - 128.0
+        total += centred.sum(3).double().sum((0, 2))
+        squares += centred.square_().sum(3).double().sum((0, 2))
+    mean = total / x[:, 0].numel()
+    std = (squares / x[:, 0].numel() - mean.square()).clamp(min=0).sqrt() / 255
     std = torch.where(std < CONSTANT, torch.ones_like(std), std)
-    return mean.float().view(-1, 1, 1), std.float().view(-1, 1, 1)
+    return ((mean + 128) / 255).float().view(-1, 1, 1), std.float().view(-1, 1, 1)
 
 
 def normalise(x: Tensor, mean: Tensor, std: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ def between(rng: np.random.RandomState, low: float, high: float, count: int) -> 
 
 def sign(rng: np.random.RandomState, count: int) -> Array:
     """-1 or 1 per image, shaped to be used with a grid."""
-    return rng.randint(0, 2, (count, 1, 1)) * 2.0 - 1.0
+    return rng.choice([-1.0, 1.0], (count, 1, 1))
 
 
 def turned(x: Array, y: Array, angle: Array) -> tuple[Array, Array]:
@@ -62,7 +62,7 @@ def box(u: Array, v: Array, half_width: Array | float, half_height: Array | floa
 def strokes(start: Array, end: Array, size: int) -> Array:
     """Distance of each sample to the nearest of n straight lines; `start` and `end` are (count, n, 2)."""
     x, y = grid(size)
-    nearest = np.full((len(start), SAMPLES * size, SAMPLES * size), np.inf)
+    nearest: Array = np.full((len(start), SAMPLES * size, SAMPLES * size), np.inf)
     for (ax, ay), (bx, by) in zip(start.transpose(1, 2, 0), end.transpose(1, 2, 0), strict=True):
         px, py = x - ax[:, None, None], y - ay[:, None, None]
         dx, dy = (bx - ax)[:, None, None], (by - ay)[:, None, None]
@@ -73,15 +73,16 @@ def strokes(start: Array, end: Array, size: int) -> Array:
     return np.sqrt(np.maximum(nearest, 0))
 
 
-def palette(rng: np.random.RandomState, count: int, colours: int, apart: float) -> Array:
-    """`colours` colours per image, (count, colours, 3), each at least `apart` (0..1) from those before it."""
-    chosen = rng.uniform(0.05, 0.95, (count, 1, 3))
-    weights = np.sqrt([0.3, 0.55, 0.15])  # the eye sees green best and blue worst
-    for _ in range(colours - 1):
-        tries = rng.uniform(0.05, 0.95, (count, 16, 3))
-        gaps = np.linalg.norm((tries[:, :, None] - chosen[:, None]) * weights, axis=3).min(axis=2)
-        first_far_enough = np.minimum(gaps, apart).argmax(axis=1)
-        chosen = np.concatenate([chosen, tries[np.arange(count), first_far_enough, None]], axis=1)
+def tint(rng: np.random.RandomState, count: int, dark: float, light: float) -> Array:
+    """A colour per image, (count, 3), of any hue; as bright to the eye as a grey between `dark` and `light`.
+
+    Two tints from ranges that lie apart are never too alike.
+    """
+    colour = rng.uniform(0, 1, (count, 3))
+    wanted = rng.uniform(dark, light, (count, 1))
+    bright = colour @ np.array([[0.3], [0.55], [0.15]])
+    darker, lighter = colour * wanted / bright, 1 - (1 - colour) * (1 - wanted) / (1 - bright)
+    chosen: Array = np.where(wanted < bright, darker, lighter)
     return chosen
 
 

@@ -1,4 +1,4 @@
-"""Drawn faces: the class is the expression; head, pose and colours vary, and hats, fringes or glasses get in the way."""
+"""Drawn faces: the class is the expression; head, pose and colours vary, and hats or glasses get in the way."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,9 @@ from espalier.data.drawn.canvas import (
     fill,
     finish,
     paint,
-    palette,
     posed,
     sign,
+    tint,
 )
 
 CLASS_NAMES = (
@@ -32,14 +32,12 @@ TEAR = np.array([0.25, 0.6, 1.0])
 
 
 def draw(label: int, count: int, size: int, rng: np.random.RandomState) -> NDArray[np.uint8]:
-    colours = palette(rng, count, 4, apart=0.25)
-    skin = 0.45 + 0.55 * colours[:, 1]
-    ink = 0.25 * colours[:, 2]
-    picture = backdrop(rng, colours[:, 0], size, strength=0.15)
+    skin, ink = tint(rng, count, 0.55, 0.9), tint(rng, count, 0.02, 0.15)
+    picture = backdrop(rng, tint(rng, count, 0.1, 0.9), size, strength=0.15)
     scale = between(rng, 0.8, 1.0, count)
     u, v = posed(size, rng, count, shift=0.12, scale=scale, turn=0.2, stretch=0.08)
     paint(picture, skin, fill((np.hypot(u, v) - 0.95) * scale))
-    _trimmings(picture, colours[:, 3], u, v, scale, rng)
+    _trimmings(picture, tint(rng, count, 0.15, 0.9), u, v, scale, rng)
     u = u * sign(rng, count)  # a wink may be left or right
     marks, tears = _expression(CLASS_NAMES[label], u, v, rng)
     paint(picture, ink, fill(marks * scale))
@@ -48,9 +46,7 @@ def draw(label: int, count: int, size: int, rng: np.random.RandomState) -> NDArr
     return finish(rng, picture, noise=0.06)
 
 
-def _trimmings(
-    picture: Array, colour: Array, u: Array, v: Array, scale: Array, rng: np.random.RandomState
-) -> None:
+def _trimmings(picture: Array, colour: Array, u: Array, v: Array, scale: Array, rng: np.random.RandomState) -> None:
     """A hat, a fringe, glasses or nothing, a quarter of the faces each."""
     kind = rng.randint(0, 4, (len(picture), 1, 1))
     hat = np.minimum(box(u, v + 0.62, 1.05, 0.09), box(u, v + 0.9, 0.6, 0.3))
@@ -85,7 +81,7 @@ def _expression(name: str, u: Array, v: Array, rng: np.random.RandomState) -> tu
     if name == "wink":
         return np.minimum(np.where(u < 0, dots, _arc(aside, eye, 0.24, 0.0)), _arc(u, mouth, 0.5, bend)), None
     if name == "angry":
-        brows = box(aside, eye + 0.2 - 0.6 * -aside, 0.28, 0.09)
+        brows = box(aside, eye + 0.2 + 0.6 * aside, 0.28, 0.09)
         return np.minimum(np.minimum(dots, brows), _arc(u, mouth, 0.4, -0.15)), None
     if name == "asleep":
         return np.minimum(shut, _arc(u, mouth, 0.2, 0.0)), None

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.data.drawn.canvas import Array, backdrop, between, box, fill, finish, grid, paint, palette, sign, turned
+from espalier.data.drawn.canvas import Array, backdrop, between, box, fill, finish, grid, paint, sign, tint, turned
 
 CLASS_NAMES = (
     "fess",
@@ -20,14 +20,14 @@ CLASS_NAMES = (
 
 
 def draw(label: int, count: int, size: int, rng: np.random.RandomState) -> NDArray[np.uint8]:
-    colours = palette(rng, count, 4, apart=0.25)
-    picture = backdrop(rng, colours[:, 0], size, strength=0.2)
+    picture = backdrop(rng, tint(rng, count, 0.1, 0.9), size, strength=0.2)
     u, v, slope = _cloth(size, rng, count)
     cloth = fill(box(u, v, 1.0, 1.0) * 0.75)
-    paint(picture, colours[:, 1], cloth)
-    for colour, distance in enumerate(_layout(CLASS_NAMES[label], u, v, rng), start=2):
-        paint(picture, colours[:, colour], fill(np.maximum(distance, box(u, v, 1.0, 1.0)) * 0.75))
-    _badge(picture, colours[:, 3], u, v, rng)
+    paint(picture, tint(rng, count, 0.1, 0.3), cloth)
+    for distance, brightness in zip(_layout(CLASS_NAMES[label], u, v, rng), (0.8, 0.5), strict=False):
+        colour = tint(rng, count, brightness - 0.1, brightness + 0.1)
+        paint(picture, colour, fill(np.maximum(distance, box(u, v, 1.0, 1.0)) * 0.75))
+    _badge(picture, tint(rng, count, 0.1, 0.9), u, v, rng)
     picture *= 1 + slope[:, :, ::2, None] * cloth[..., None]
     return finish(rng, picture, noise=0.07)
 

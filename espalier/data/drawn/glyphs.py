@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.data.drawn.canvas import Array, backdrop, between, fill, finish, paint, palette, strokes
+from espalier.data.drawn.canvas import Array, backdrop, between, fill, finish, paint, strokes, tint
 
 CLASS_NAMES = tuple(f"glyph{i}" for i in range(10))
 PIECES = 6
@@ -16,15 +16,15 @@ def _programme(label: int) -> Array:
     bezier = np.hstack([(1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t**2 * (1 - t), t**3])
     curve: Array = np.einsum("tk,skd->std", bezier, corners)
     low, high = curve.min(axis=(0, 1)), curve.max(axis=(0, 1))
-    return (curve - (low + high) / 2) / ((high - low) / 2)
+    centred: Array = (curve - (low + high) / 2) / ((high - low) / 2)
+    return centred
 
 
 def draw(label: int, count: int, size: int, rng: np.random.RandomState) -> NDArray[np.uint8]:
-    colours = palette(rng, count, 2, apart=0.28)
-    picture = backdrop(rng, colours[:, 0], size, strength=0.2)
+    picture = backdrop(rng, tint(rng, count, 0.1, 0.4), size, strength=0.2)
     points = _deformed(_programme(label), rng, count)
     start, end = points[:, :, :-1].reshape(count, -1, 2), points[:, :, 1:].reshape(count, -1, 2)
-    paint(picture, colours[:, 1], fill(strokes(start, end, size) - between(rng, 0.05, 0.12, count)))
+    paint(picture, tint(rng, count, 0.6, 0.9), fill(strokes(start, end, size) - between(rng, 0.05, 0.12, count)))
     return finish(rng, picture, noise=0.07)
 
 
@@ -37,4 +37,5 @@ def _deformed(points: Array, rng: np.random.RandomState, count: int) -> Array:
     c, s = np.cos(turn), np.sin(turn)
     frame = np.array([[c, -s], [s, c]]).transpose(2, 0, 1) + rng.uniform(-0.2, 0.2, (count, 2, 2))
     scale = rng.uniform(0.5, 0.75, (count, 1, 1, 1))
-    return np.einsum("csnq,cpq->csnp", warped, frame) * scale + rng.uniform(-0.2, 0.2, (count, 1, 1, 2))
+    framed: Array = np.einsum("csnq,cpq->csnp", warped, frame) * scale
+    return framed + rng.uniform(-0.2, 0.2, (count, 1, 1, 2))

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.data.drawn.canvas import backdrop, between, fill, finish, paint, palette, strokes
+from espalier.data.drawn.canvas import backdrop, between, fill, finish, paint, strokes, tint
 
 # Strokes as x0 y0 x1 y1 in a box from 0 0 (top left) to 2 2 (bottom right).
 LETTERS = {
@@ -22,16 +22,15 @@ CLASS_NAMES = tuple(LETTERS)
 
 
 def draw(label: int, count: int, size: int, rng: np.random.RandomState) -> NDArray[np.uint8]:
-    colours = palette(rng, count, 3, apart=0.28)
-    picture = backdrop(rng, colours[:, 0], size, strength=0.2)
+    picture = backdrop(rng, tint(rng, count, 0.6, 0.9), size, strength=0.2)
     scratch = rng.uniform(-1.2, 1.2, (count, 2, 2, 2))
-    paint(picture, colours[:, 2], fill(strokes(scratch[:, :, 0], scratch[:, :, 1], size) - 0.03))
+    paint(picture, tint(rng, count, 0.1, 0.9), fill(strokes(scratch[:, :, 0], scratch[:, :, 1], size) - 0.03))
 
     ends = np.array(LETTERS[CLASS_NAMES[label]].split(), dtype=np.float64).reshape(-1, 2, 2) - 1
     jittered = ends + rng.uniform(-0.15, 0.15, (count, *ends.shape))
     placed = np.einsum("cseq,cpq->csep", jittered, _frames(rng, count)) + rng.uniform(-0.2, 0.2, (count, 1, 1, 2))
     thickness = between(rng, 0.07, 0.16, count)
-    paint(picture, colours[:, 1], fill(strokes(placed[:, :, 0], placed[:, :, 1], size) - thickness))
+    paint(picture, tint(rng, count, 0.1, 0.4), fill(strokes(placed[:, :, 0], placed[:, :, 1], size) - thickness))
     return finish(rng, picture, noise=0.07)
 
 

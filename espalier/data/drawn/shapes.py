@@ -1,4 +1,4 @@
-"""Drawn shapes: one filled figure in any position, size and turn, on uneven ground with lines and blobs behind it."""
+"""Drawn shapes: one filled figure, moved, scaled, turned and stretched, before uneven ground, a line and a blob."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,9 @@ from espalier.data.drawn.canvas import (
     finish,
     grid,
     paint,
-    palette,
     posed,
     strokes,
+    tint,
 )
 
 CLASS_NAMES = (
@@ -32,23 +32,23 @@ CLASS_NAMES = (
 
 
 def draw(label: int, count: int, size: int, rng: np.random.RandomState) -> NDArray[np.uint8]:
-    colours = palette(rng, count, 4, apart=0.35)
-    picture = backdrop(rng, colours[:, 0], size, strength=0.15)
-    _clutter(picture, colours[:, 2:], rng)
-    scale = between(rng, 0.6, 0.85, count)
-    u, v = posed(size, rng, count, shift=0.2, scale=scale, turn=np.pi, stretch=0.12)
-    paint(picture, colours[:, 1], fill(_distance(CLASS_NAMES[label], u, v) * scale))
-    return finish(rng, picture, noise=0.04)
+    picture = backdrop(rng, tint(rng, count, 0.1, 0.4), size, strength=0.15)
+    _clutter(picture, rng)
+    scale = between(rng, 0.5, 0.85, count)
+    u, v = posed(size, rng, count, shift=0.2, scale=scale, turn=0.8, stretch=0.12)
+    paint(picture, tint(rng, count, 0.6, 0.9), fill(_distance(CLASS_NAMES[label], u, v) * scale))
+    return finish(rng, picture, noise=0.07)
 
 
-def _clutter(picture: Array, colours: Array, rng: np.random.RandomState) -> None:
+def _clutter(picture: Array, rng: np.random.RandomState) -> None:
     """A thin line across the picture and a small blob."""
     count, size = picture.shape[:2]
     ends = rng.uniform(-1.2, 1.2, (count, 1, 2, 2))
-    paint(picture, colours[:, 0], fill(strokes(ends[:, :, 0], ends[:, :, 1], size) - between(rng, 0.03, 0.08, count)))
+    line = strokes(ends[:, :, 0], ends[:, :, 1], size) - between(rng, 0.03, 0.08, count)
+    paint(picture, tint(rng, count, 0.1, 0.9), fill(line))
     x, y = grid(size)
     away = np.hypot(x - between(rng, -1, 1, count), y - between(rng, -1, 1, count))
-    paint(picture, colours[:, 1], fill(away - between(rng, 0.1, 0.25, count)))
+    paint(picture, tint(rng, count, 0.1, 0.9), fill(away - between(rng, 0.1, 0.25, count)))
 
 
 def _distance(name: str, u: Array, v: Array) -> Array:

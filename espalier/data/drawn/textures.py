@@ -3,20 +3,19 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from espalier.data.drawn.canvas import Array, backdrop, between, down, finish, paint, palette, posed, smooth
+from espalier.data.drawn.canvas import Array, backdrop, between, down, finish, paint, posed, smooth, tint
 
 CLASS_NAMES = ("stripes", "checks", "dots", "rings", "rays", "bricks", "zigzag", "cells", "marble", "weave")
 
 
 def draw(label: int, count: int, size: int, rng: np.random.RandomState) -> NDArray[np.uint8]:
-    colours = palette(rng, count, 2, apart=0.25)
-    picture = backdrop(rng, colours[:, 0], size, strength=0.15)
+    picture = backdrop(rng, tint(rng, count, 0.1, 0.4), size, strength=0.15)
     # One unit of the frame is one repeat of the pattern; the shift moves the pattern by up to a repeat or so.
     repeat = between(rng, 0.5, 0.75, count)
     u, v = posed(size, rng, count, shift=0.5, scale=repeat, turn=np.pi, stretch=0.15)
     height = _height(CLASS_NAMES[label], u, v, rng)
-    edge = 2 * repeat * size / 2  # height 1 climbs over one repeat: the slope of an edge, in samples
-    paint(picture, colours[:, 1], down(np.clip(0.5 + height * edge, 0, 1)))
+    samples = repeat * size  # in one repeat: an edge is one sample wide
+    paint(picture, tint(rng, count, 0.6, 0.9), down(np.clip(0.5 + height * samples, 0, 1)))
     return finish(rng, picture, noise=0.08)
 
 
@@ -38,7 +37,7 @@ def _height(name: str, u: Array, v: Array, rng: np.random.RandomState) -> Array:
         return _saw(np.hypot(u, v) + between(rng, 0, 1, count))
     if name == "rays":
         spokes = rng.randint(5, 9, (count, 1, 1))
-        return np.hypot(u, v) * _saw(np.arctan2(u, v) * spokes / (2 * np.pi)) * 4 / spokes * 2
+        return np.hypot(u, v) * _saw(np.arctan2(u, v) * spokes / (2 * np.pi)) * 8 / spokes
     if name == "bricks":
         row = np.floor(v + 0.5)  # a wall's rows change where its level joints are
         joint = np.minimum(2 * _saw((u + row) / 2) + 0.5, _saw(v) + 0.25)
@@ -57,7 +56,7 @@ def _height(name: str, u: Array, v: Array, rng: np.random.RandomState) -> Array:
 
 def _walls(u: Array, v: Array, rng: np.random.RandomState) -> Array:
     """The walls between cells: above 0 where two of twelve random points are about equally near."""
-    nearest = np.full(u.shape, np.inf)
+    nearest: Array = np.full(u.shape, np.inf)
     second = nearest.copy()
     for at in rng.uniform(-1.8, 1.8, (12, 2, len(u), 1, 1)):
         away = np.hypot(u - at[0], v - at[1])

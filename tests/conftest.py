@@ -1,0 +1,29 @@
+"""What the tests share. Real images are used where they lie beside the checkout, and never required."""
+
+from pathlib import Path
+
+import pytest
+
+from espalier.data import DataFolder
+from tests.fakes import fake_paper_folder
+
+BESIDE = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(scope="session")
+def real_data() -> DataFolder:
+    if not (BESIDE / "data" / "cifar10" / "pack.json").is_file():
+        pytest.skip("needs real images: no image-packs in ../shared/data")
+    return DataFolder(BESIDE / "data")
+
+
+@pytest.fixture(scope="session")
+def paper_files() -> Path:
+    if not (BESIDE / "paper" / "s_long_tasks.csv").is_file():
+        pytest.skip("needs the paper's tables: no ../shared/paper")
+    return BESIDE / "paper"
+
+
+@pytest.fixture(scope="session")
+def fake_data() -> DataFolder:
+    return fake_paper_folder()

@@ -1,0 +1,122 @@
+"""The command line as a user meets it: a process, its output, its exit code."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.official_files import write_mnist
+
+
+def espalier(*arguments: str | Path, data: Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from espalier.cli import main; main()", *map(str, arguments)]
+    environment = {**os.environ, "ESPALIER_DATA": str(data), "COLUMNS": "200"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, check=False)
+
+
+def write_class_folders(folder: Path, classes: int = 2, images: int = 5) -> Path:
+    for c in range(classes):
+        (folder / f"class{c}").mkdir(parents=True)
+        for i in range(images):
+            Image.new("RGB", (40, 30), (c * 90, i * 20, 7)).save(folder / f"class{c}" / f"{i}.png")
+    return folder
+
+
+def assert_refused(result: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Exit code 2, and one line that holds the words: no traceback."""
+    assert result.returncode == 2, result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+def test_streams_lists_all_and_says_what_is_lacking(tmp_path: Path) -> None:
+    listing = espalier("streams", data=tmp_path)
+    assert listing.returncode == 0
+    lines = {line.split()[0]: line for line in listing.stdout.splitlines() if line.strip()}
+    assert "lacks cifar10, mnist, dtd, fashion-mnist, svhn" in lines["s_minus"]
+    assert "ready" in lines["s_minus_mini"]
+
+
+def test_a_stream_is_shown_with_its_picture(tmp_path: Path) -> None:
+    shown = espalier("streams", "s_in_mini", "--out", tmp_path / "out", data=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.count("digits on") == 2
+    with Image.open(tmp_path / "out" / "s_in_mini-seed0.png") as sheet:
+        assert sheet.width > 1000
+        assert len(sheet.getcolors(10**7) or []) > 1000, "there is something on it"
+
+
+def test_a_stream_without_its_data_prints_the_table_and_the_cure(tmp_path: Path) -> None:
+    shown = espalier("streams", "s_out", data=tmp_path)
+    assert shown.stdout.count("cifar10") == 2
+    assert_refused(shown, "espalier data fetch cifar10 mnist", "--data")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["streams", "s_minux"], ["there is no stream 's_minux'", "s_minus"]),
+        (["data", "fetch", "imagenet"], ["nothing to fetch for imagenet", "cifar10"]),
+        (["data", "verify"], ["nothing to verify"]),
+        (["data", "verify", "nothing"], ["no dataset 'nothing'"]),
+        (["data", "pack", "nothing"], ["neither a folder of class folders"]),
+        (["data", "list", "--data", "pyproject.toml"], ["is a file, not a data folder"]),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], words: list[str], tmp_path: Path) -> None:
+    assert_refused(espalier(*arguments, data=tmp_path), *words)
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    result = espalier("streams", "s_minux", "--debug", data=tmp_path)
+    assert "Traceback" in result.stderr
+
+
+def test_unknown_options_exit_with_2(tmp_path: Path) -> None:
+    assert espalier("streams", "--nonsense", data=tmp_path).returncode == 2
+
+
+def test_list_tells_whole_partial_and_missing_apart(tmp_path: Path) -> None:
+    (tmp_path / "mnist").mkdir()
+    write_mnist(tmp_path / "mnist", 20)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "pack.json").write_text("{")
+    listing = espalier("data", "list", data=tmp_path)
+    assert listing.returncode == 0, listing.stderr
+    lines = {line.split()[0]: line for line in listing.stdout.splitlines() if line.strip()}
+    assert "partial" in lines["mnist"]
+    assert "missing" in lines["cifar10"]
+    assert "complete" in lines["shapes"]
+    assert "damaged" in lines["broken"]
+
+
+def test_own_images_become_a_pack_that_is_found_and_verified(tmp_path: Path) -> None:
+    pictures = write_class_folders(tmp_path / "Pets", images=6)
+    packed = espalier("data", "pack", pictures, "--size", "16", data=tmp_path / "data")
+    assert packed.returncode == 0, packed.stderr
+    assert "12 images of 2 classes" in packed.stdout
+    assert "good" in espalier("data", "verify", "pets", data=tmp_path / "data").stdout
+    assert "pets" in espalier("data", "list", data=tmp_path / "data").stdout
+    again = espalier("data", "pack", pictures, data=tmp_path / "data")
+    assert_refused(again, "pets")
+    sheet = next((tmp_path / "data" / "pets").glob("train-*.webp"))
+    sheet.write_bytes(sheet.read_bytes()[:-40])
+    assert_refused(espalier("data", "verify", data=tmp_path / "data"), sheet.name)
+
+
+def test_an_embedded_set_can_be_packed_elsewhere(tmp_path: Path) -> None:
+    packed = espalier("data", "pack", "digits", "--out", tmp_path / "packs", data=tmp_path)
+    assert packed.returncode == 0, packed.stderr
+    assert (tmp_path / "packs" / "digits" / "pack.json").is_file()
+
+
+def test_bad_pictures_are_named_and_nothing_is_written(tmp_path: Path) -> None:
+    pictures = write_class_folders(tmp_path / "pets")
+    (pictures / "class1" / "3.png").write_bytes(b"")
+    assert_refused(espalier("data", "pack", pictures, data=tmp_path / "data"), "3.png")
+    assert not (tmp_path / "data").exists() or not any((tmp_path / "data").iterdir())
