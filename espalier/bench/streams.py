@@ -1,7 +1,9 @@
 """Seconds to build a task, batched as Espalier does it and one image at a time with Pillow as loaders usually do."""
 
+import resource
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +28,23 @@ class Timing:
     reading: float
     batched: float
     one_by_one: float
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A whole stream, one task after another: seconds, and the most memory the process ever held, in bytes."""
+
+    seconds: float
+    peak_memory: int
+
+
+def walk(stream: Stream, progress: Callable[[int, int], None]) -> Walk:
+    start = time.perf_counter()
+    for done, _ in enumerate(stream, start=1):
+        progress(done, len(stream))
+    # Linux counts in kilobytes, macOS in bytes.
+    unit = 1 if sys.platform == "darwin" else 1024
+    return Walk(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
 
 def time_stream(stream: Stream, tasks: int) -> Timing:

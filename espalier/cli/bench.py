@@ -7,8 +7,8 @@ import torch
 import typer
 from rich.table import Table
 
-from espalier.bench.streams import time_stream
-from espalier.cli.console import DataOption, console, progress_bar
+from espalier.bench.streams import time_stream, walk
+from espalier.cli.console import DataOption, console, counter, progress_bar
 from espalier.cli.streams import missing_datasets
 from espalier.data.folder import DataFolder
 from espalier.streams import STREAMS, stream
@@ -47,3 +47,18 @@ def bench_streams(
     console.print(table)
     for line in skipped:
         console.print(line, style="yellow", highlight=False)
+
+
+@app.command("walk")
+def bench_walk(
+    name: Annotated[str, typer.Argument(metavar="STREAM")] = "s_long",
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    data: DataOption = None,
+) -> None:
+    """Build all tasks of a stream, one at a time: seconds, and the most memory the process held."""
+    chosen = stream(name, seed, data)
+    with progress_bar() as progress:
+        result = walk(chosen, counter(progress, name))
+    console.print(
+        f"{name}: {len(chosen)} tasks in {result.seconds:.1f} s, {result.peak_memory / 2**30:.2f} GiB of memory at most"
+    )

@@ -57,7 +57,7 @@ class DataFolder:
 
     def names(self) -> list[str]:
         """All names that mean something here: the paper's datasets, the embedded ones, the user's packs."""
-        packs = sorted(p.parent.name for p in self.path.glob("*/pack.json"))
+        packs = sorted(p.parent.name for p in self.path.glob("[!.]*/pack.json"))
         return list(dict.fromkeys([*OFFICIAL, *EMBEDDED, *packs, *self._added]))
 
     def holding(self, name: str) -> Holding:
@@ -104,11 +104,12 @@ class DataFolder:
         return (self.path / name / "pack.json").is_file()
 
     def _official_holding(self, name: str) -> Holding:
-        official = OFFICIAL[name]
-        lacking = [f.name for f in official.files if not (self.path / name / f.name).is_file()]
+        official, folder = OFFICIAL[name], self.path / name
+        lacking = [f.name for f in official.files if not (folder / f.name).is_file()]
         if lacking:
-            return Holding(name, "missing", "", note=f"lacking {', '.join(lacking)}")
-        sizes = [(self.path / name / f.name).stat().st_size == f.size for f in official.files]
+            pickled = [f"; {p.name} is the pickled version and is not read" for p in folder.glob("*-python.tar.gz")]
+            return Holding(name, "missing", "", note=f"lacking {', '.join(lacking)}" + "".join(pickled))
+        sizes = [(folder / f.name).stat().st_size == f.size for f in official.files]
         counts = {k: n for k, n in (("train", official.train), ("val", official.val), ("test", official.test)) if n}
         if all(sizes):
             return Holding(name, "complete", "official files", official.class_names, counts)

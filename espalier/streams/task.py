@@ -104,14 +104,15 @@ def pick_images(spec: TaskSpec, pools: Pools, split: str, seed: int, place: Plac
 
     The released benchmark leaves every split sorted by label, a trap for whoever takes the first images only.
     """
-    picked = [_pick_class(spec, pools.of_class[split], name, split, seed, place) for name in spec.classes]
+    rng = generator(seed, *place, split)
+    picked = [_pick_class(spec, pools.of_class[split], name, split, rng) for name in spec.classes]
     labels = np.repeat(np.arange(len(picked)), [len(ids) for ids in picked])
-    order = generator(seed, *place, split, "order").permutation(len(labels))
+    order = rng.permutation(len(labels))
     return np.concatenate(picked)[order], labels[order]
 
 
 def _pick_class(
-    spec: TaskSpec, of_class: Mapping[str, Indices], name: str, split: str, seed: int, place: Place
+    spec: TaskSpec, of_class: Mapping[str, Indices], name: str, split: str, rng: np.random.RandomState
 ) -> Indices:
     if name not in of_class:
         raise InputError(f"dataset {spec.dataset!r} has no class {name!r}; 'espalier data list' tells what is there.")
@@ -122,7 +123,7 @@ def _pick_class(
     count = len(pool) if wanted is None else min(wanted, len(pool))
     if split == "test":  # the same images whenever a class is tested
         return pool[:count]
-    return pool[generator(seed, *place, split, name).permutation(len(pool))[:count]]
+    return pool[rng.permutation(len(pool))[:count]]
 
 
 def _render(x: Tensor, spec: TaskSpec) -> Tensor:
@@ -139,10 +140,12 @@ def _render(x: Tensor, spec: TaskSpec) -> Tensor:
 
 def _with_augmented_copies(split: Split, copies: int, seed: int, place: Place) -> Split:
     """The images, then `copies` cropped and mirrored versions of them."""
-    pad = split.x.shape[-1] // 8
-    x = split.x.repeat(copies, 1, 1, 1)
+    n, pad = len(split), split.x.shape[-1] // 8
     rng = generator(seed, *place, "val", "copies")  # NumPy's, so that the bytes are the same on every device
-    top, left = torch.from_numpy(rng.randint(0, 2 * pad + 1, (2, len(x))))
-    flip = torch.from_numpy(rng.randint(0, 2, len(x)) == 1)
-    augmented = transforms.crop_flip(x, top, left, flip, pad)
-    return Split(torch.cat([split.x, augmented]), split.y.repeat(copies + 1))
+    top, left = torch.from_numpy(rng.randint(0, 2 * pad + 1, (2, copies * n)))
+    flip = torch.from_numpy(rng.randint(0, 2, copies * n) == 1)
+    x = split.x.repeat(copies + 1, 1, 1, 1)
+    for start in range(n, len(x), transforms.CHUNK):
+        part, drawn = x[start : start + transforms.CHUNK], slice(start - n, start - n + transforms.CHUNK)
+        part.copy_(transforms.crop_flip(part, top[drawn], left[drawn], flip[drawn], pad))
+    return Split(x, split.y.repeat(copies + 1))

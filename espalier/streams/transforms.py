@@ -34,10 +34,12 @@ def recolour_background(x: Tensor, colour: tuple[int, int, int]) -> Tensor:
 def crop_flip(x: Tensor, top: Tensor, left: Tensor, flip: Tensor, pad: int) -> Tensor:
     """Pad with black, cut the original size out at (top, left) in 0 … 2·pad, mirror where `flip`."""
     n, _, height, width = x.shape
-    # A view of every window there is, (n, channels, tops, lefts, height, width): only the chosen ones are copied.
-    windows = F.pad(x, (pad, pad, pad, pad)).unfold(2, height, 1).unfold(3, width, 1)
-    crops = windows[torch.arange(n, device=x.device), :, top, left]
-    return torch.where(flip.view(n, 1, 1, 1), crops.flip(3), crops)
+    # Mirroring a crop is cropping the mirrored image at the opposite offset. Of the images and their mirrored ones
+    # there is a view of every window, (2n, channels, tops, lefts, height, width); only the chosen ones are copied.
+    both = F.pad(torch.cat([x, x.flip(3)]), (pad, pad, pad, pad))
+    windows = both.unfold(2, height, 1).unfold(3, width, 1)
+    chosen = torch.arange(n, device=x.device) + n * flip
+    return windows[chosen, :, top, torch.where(flip, 2 * pad - left, left)]
 
 
 def augment(x: Tensor, generator: torch.Generator, pad: int = 4, flip: bool = True) -> Tensor:
