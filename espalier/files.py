@@ -1,14 +1,21 @@
 """Files that appear complete or not at all. Knows nothing about what is in them."""
 
+import glob
 import hashlib
 import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from espalier.errors import InputError
+
+# What a killed process left half-filled is swept away after this long: nobody fills a folder for a day.
+STALE_SECONDS = 24 * 3600
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
@@ -46,16 +53,27 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
 
 
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path} cannot be read ({error}); remove it, or restore it from a copy.") from None
+
+
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder to fill; it takes its name `path` only when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.????????"):
+        if time.time() - left.stat().st_mtime > STALE_SECONDS:
+            shutil.rmtree(left, ignore_errors=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         yield temporary
         for file in temporary.iterdir():
             with file.open("rb") as handle:
                 os.fsync(handle.fileno())
+        sync_folder(temporary)
         os.chmod(temporary, 0o755)
         os.rename(temporary, path)
     except BaseException:

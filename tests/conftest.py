@@ -3,9 +3,13 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from espalier.data import DataFolder
 from tests.fakes import fake_paper_folder
+
+# The tests run as one process per core: more threads than that only wait for each other.
+torch.set_num_threads(1)
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared"
 

@@ -3,8 +3,7 @@ from pathlib import Path
 import torch
 
 from espalier import DataFolder, stream
-from espalier.bench.streams import one_image_at_a_time, time_stream
-from espalier.data.pools import train_images
+from espalier.bench.streams import one_image_at_a_time, source_images, time_stream
 
 
 def test_both_pipelines_make_the_same_tasks(real_data: DataFolder) -> None:
@@ -12,8 +11,7 @@ def test_both_pipelines_make_the_same_tasks(real_data: DataFolder) -> None:
     for name, index in (("s_minus", 2), ("s_in", 5), ("s_in_mini", 1)):
         chosen = stream(name, 0, real_data)
         dataset = real_data.load(chosen.specs[index].dataset)
-        train, _ = train_images(dataset)
-        images = {"train": train, "val": train, "test": dataset.splits["test"].images}
+        images = source_images(dataset)
         task = chosen[index]
         plain = list(one_image_at_a_time(chosen, index, images))
         for split, (x, y) in zip((task.train, task.val, task.test), plain, strict=True):

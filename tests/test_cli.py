@@ -1,6 +1,7 @@
 """The command line as a user meets it: a process, its output, its exit code."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from espalier.data import DataFolder
 from tests.official_files import write_mnist
 
 
@@ -63,8 +65,8 @@ def test_a_stream_without_its_data_prints_the_table_and_the_cure(tmp_path: Path)
         (["streams", "s_minux"], ["there is no stream 's_minux'", "s_minus"]),
         (["data", "fetch", "imagenet"], ["nothing to fetch for imagenet", "cifar10"]),
         (["data", "verify"], ["nothing to verify"]),
-        (["data", "verify", "nothing"], ["no dataset 'nothing'"]),
-        (["data", "pack", "nothing"], ["neither a folder of class folders"]),
+        (["data", "verify", "nothing"], ["1 of 1 datasets"]),
+        (["data", "pack", "nothing"], ["does not exist", "folder of class folders"]),
         (["data", "list", "--data", "pyproject.toml"], ["is a file, not a data folder"]),
     ],
 )
@@ -95,6 +97,49 @@ def test_list_tells_whole_partial_and_missing_apart(tmp_path: Path) -> None:
     assert "damaged" in lines["broken"]
 
 
+def test_what_is_damaged_or_too_small_does_not_end_the_lists(tmp_path: Path) -> None:
+    (tmp_path / "cifar10").mkdir()
+    (tmp_path / "cifar10" / "pack.json").write_text("{")
+    for command in (["data", "list"], ["streams"]):
+        listing = espalier(*command, data=tmp_path)
+        assert listing.returncode == 0, listing.stderr
+        lines = {line.split()[0]: line for line in listing.stdout.splitlines() if line.strip()}
+        assert "pack.json" in lines["s_minus"]
+        assert "ready" in lines["s_minus_mini"]
+
+
+def test_names_are_not_taken_for_markup(tmp_path: Path) -> None:
+    folder = tmp_path / "my [red] data [bold]"
+    folder.mkdir()
+    assert f"Data folder: {folder}" in espalier("data", "list", data=folder).stdout
+
+
+def test_a_place_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    assert_refused(espalier("streams", "s_pl_mini", "--out", tmp_path / "file", data=tmp_path), "file")
+
+
+def test_arguments_that_cannot_be_are_one_sentence(tmp_path: Path) -> None:
+    assert_refused(espalier("streams", "s_pl_mini", "--seed", "-1", data=tmp_path), "--seed", "--help")
+    assert_refused(espalier("nonsense", data=tmp_path), "nonsense")
+
+
+def test_benchmarks_print_their_tables(tmp_path: Path) -> None:
+    table = espalier("bench", "streams", "s_pl_mini", "s_minus", "--tasks", "2", data=tmp_path)
+    assert table.returncode == 0, table.stderr
+    assert "s_pl_mini" in table.stdout
+    assert "s_minus is left out: it lacks cifar10" in table.stdout
+    assert "20 tasks" in espalier("bench", "walk", "s_long_mini", data=tmp_path).stdout
+
+
+def test_the_long_stream_fits_into_two_gibibytes(real_data: DataFolder) -> None:
+    walked = espalier("bench", "walk", "s_long", data=real_data.path)
+    assert walked.returncode == 0, walked.stderr
+    match = re.search(r"([\d.]+) GiB", walked.stdout)
+    assert match is not None
+    assert float(match[1]) < 2
+
+
 def test_own_images_become_a_pack_that_is_found_and_verified(tmp_path: Path) -> None:
     pictures = write_class_folders(tmp_path / "Pets", images=6)
     packed = espalier("data", "pack", pictures, "--size", "16", data=tmp_path / "data")
@@ -106,7 +151,9 @@ def test_own_images_become_a_pack_that_is_found_and_verified(tmp_path: Path) -> 
     assert_refused(again, "pets")
     sheet = next((tmp_path / "data" / "pets").glob("train-*.webp"))
     sheet.write_bytes(sheet.read_bytes()[:-40])
-    assert_refused(espalier("data", "verify", data=tmp_path / "data"), sheet.name)
+    verified = espalier("data", "verify", data=tmp_path / "data")
+    assert_refused(verified, "1 of 1 datasets")
+    assert sheet.name in verified.stdout
 
 
 def test_an_embedded_set_can_be_packed_elsewhere(tmp_path: Path) -> None:

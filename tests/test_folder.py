@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 from espalier import DataFolder, Dataset, ImageSet, InputError, MissingDataError
 from espalier.data import read_pack, write_pack
 from espalier.data.folder import default_folder
+from espalier.data.official import OFFICIAL
 from espalier.streams.choice import choose_classes
 from tests.fakes import fake_dataset
 from tests.official_files import write_cifar10, write_mnist
@@ -52,13 +54,24 @@ def test_official_files_and_packs_give_the_same_images(tmp_path: Path) -> None:
         assert (packed.complete, packed.note) == (official.complete, official.note)
 
 
-def test_a_pack_is_preferred_to_official_files(tmp_path: Path) -> None:
-    (tmp_path / "mnist").mkdir()
+def test_a_pack_goes_before_partial_official_files_and_after_complete_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = replace(fake_dataset("mnist"), complete=False)
+    write_pack(part, tmp_path / "mnist")
     write_mnist(tmp_path / "mnist", 20)
-    assert DataFolder(tmp_path).holding("mnist").source == "official files"
+    assert DataFolder(tmp_path).holding("mnist").source == "pack"
+    files = tuple(replace(f, size=(tmp_path / "mnist" / f.name).stat().st_size) for f in OFFICIAL["mnist"].files)
+    monkeypatch.setitem(OFFICIAL, "mnist", replace(OFFICIAL["mnist"], files=files))
+    held = DataFolder(tmp_path).holding("mnist")
+    assert (held.source, held.state) == ("official files", "complete")
+
+
+def test_a_complete_pack_tells_its_counts(tmp_path: Path) -> None:
     write_pack(fake_dataset("dtd"), tmp_path / "dtd")
-    assert DataFolder(tmp_path).holding("dtd").source == "pack"
-    assert DataFolder(tmp_path).holding("dtd").counts == {"train": 1880, "val": 1880, "test": 1880}
+    held = DataFolder(tmp_path).holding("dtd")
+    assert (held.source, held.state) == ("pack", "complete")
+    assert held.counts == {"train": 1880, "val": 1880, "test": 1880}
 
 
 def test_short_tree_names_become_the_official_ones(real_data: DataFolder) -> None:

@@ -99,12 +99,15 @@ def test_256_classes_fit_and_257_do_not(tmp_path: Path) -> None:
     assert not (tmp_path / "more").exists()
 
 
-def test_describe_reads_pack_json_alone(pack: Path) -> None:
+def test_describe_opens_no_file_but_wants_them_there(pack: Path) -> None:
     for file in pack.iterdir():
         if file.name != "pack.json":
-            file.unlink()
+            file.write_bytes(b"")
     info = PackInfo("zoo", (4, 4, 3), NAMES, {"train": 40, "test": 6}, complete=False, note="made up")
     assert describe_pack(pack) == info
+    (pack / "train-000.webp").unlink()
+    with pytest.raises(InputError, match=r"lacks the file .*train-000.webp"):
+        describe_pack(pack)
 
 
 def test_unknown_keys_are_passed_over_and_optional_ones_have_defaults(pack: Path) -> None:

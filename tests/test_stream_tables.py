@@ -10,7 +10,7 @@ import pytest
 from espalier import DataFolder, stream
 from espalier.streams import STREAMS, TaskSpec, build_task
 from espalier.streams.long import PAPER, s_long_paper
-from espalier.streams.stream import Stream
+from espalier.streams.registry import Stream
 
 # The paper's table of streams: (dataset, train, val) of every task.
 SMALL = {d: (d, 400, 200) for d in ("mnist", "dtd", "fashion-mnist", "svhn", "cifar10")}
@@ -71,7 +71,6 @@ def test_other_seeds_choose_other_classes_and_colours(fake_data: DataFolder) -> 
 def test_s_long_is_drawn_as_the_paper_says(fake_data: DataFolder) -> None:
     chosen = stream("s_long", 0, fake_data)
     assert len(chosen) == 100
-    assert len(list(zip(chosen.specs, range(1000), strict=False))) == 100, "it ends"
     assert set(chosen.datasets()) == {"mnist", "svhn", "cifar10", "fashion-mnist", "cifar100"}
     assert all(len(set(s.classes)) == 5 and s.val_copies == 4 for s in chosen.specs)
     assert all((s.train, s.val) in ((1000, 500), (5, 3)) for s in chosen.specs)

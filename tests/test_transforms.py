@@ -83,8 +83,9 @@ def test_statistics_are_those_of_the_pixels() -> None:
 
 def test_a_constant_channel_is_not_blown_up() -> None:
     """Red background: the red channel is 255 everywhere, also where a pixel is off by one."""
-    x = images(40, 3, 8, 8)
+    x = images(400, 3, 32, 32)
     x[:, 0] = 255
+    x[0, 0, 0, 0] = 254
     mean, std = transforms.statistics(x)
     assert std[0].item() == 1
-    assert transforms.normalise(x, mean, std)[:, 0].abs().max() < 1e-6
+    assert transforms.normalise(x, mean, std)[:, 0].abs().max() < 0.01

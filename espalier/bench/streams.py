@@ -15,7 +15,7 @@ from espalier.data.imageset import Dataset, Images
 from espalier.data.pools import train_images
 from espalier.seeds import generator
 from espalier.streams import Stream, TaskSpec
-from espalier.streams.task import COLOURS, SPLITS, pick_images
+from espalier.streams.task import COLOURS, SPLITS, pick_images, pixel_order
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,8 @@ def time_stream(stream: Stream, tasks: int) -> Timing:
     for spec in stream.specs:
         stream.data.pools(spec.dataset, spec.size)
     reading = time.perf_counter() - start
-    sources = {dataset: _source_images(stream.data.load(dataset)) for dataset in stream.datasets()}
+    sources = {dataset: source_images(stream.data.load(dataset)) for dataset in stream.datasets()}
+    stream[chosen[0]]  # what torch sets up at its first use is not counted
     images, batched, one_by_one = 0, 0.0, 0.0
     for index in chosen:
         start = time.perf_counter()
@@ -68,7 +69,7 @@ def time_stream(stream: Stream, tasks: int) -> Timing:
     return Timing(stream.name, len(chosen), images, reading, batched / len(chosen), one_by_one / len(chosen))
 
 
-def _source_images(dataset: Dataset) -> dict[str, Images]:
+def source_images(dataset: Dataset) -> dict[str, Images]:
     train, _ = train_images(dataset)
     return {"train": train, "val": train, "test": dataset.splits["test"].images}
 
@@ -76,7 +77,7 @@ def _source_images(dataset: Dataset) -> dict[str, Images]:
 def one_image_at_a_time(stream: Stream, index: int, images: dict[str, Images]) -> Iterator[tuple[Tensor, Tensor]]:
     """The three splits of a task (uint8 images, labels), made the usual way: a Pillow image each, then one stack."""
     spec, place = stream.specs[index], (stream.name, index)
-    order = _pixel_order(spec)
+    order = None if spec.permutation is None else pixel_order(spec.permutation, spec.size)
     for split in SPLITS:
         ids, labels = pick_images(spec, stream.data.pools(spec.dataset, spec.size), split, stream.seed, place)
         pictures = [_picture(images[split][i], spec, order) for i in ids]
@@ -85,12 +86,6 @@ def one_image_at_a_time(stream: Stream, index: int, images: dict[str, Images]) -
             pictures += [_augmented(p, rng) for _ in range(spec.val_copies) for p in pictures]
             labels = np.tile(labels, spec.val_copies + 1)
         yield torch.stack([_tensor(p) for p in pictures]), torch.from_numpy(labels)
-
-
-def _pixel_order(spec: TaskSpec) -> np.ndarray | None:
-    if spec.permutation is None:
-        return None
-    return generator(spec.permutation, "pixels", spec.size).permutation(spec.size**2)
 
 
 def _picture(array: np.ndarray, spec: TaskSpec, order: np.ndarray | None) -> Image.Image:

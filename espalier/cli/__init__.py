@@ -40,13 +40,23 @@ def root(
 def main() -> None:
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
-        app(arguments)
+        sys.exit(app(arguments, standalone_mode=False))
+    except KeyboardInterrupt:
+        fail("interrupted; what was not finished was not written.", 130)
     except Exception as error:
         if "--debug" in sys.argv:
             raise
-        if isinstance(error, InputError):
-            fail(str(error), code=2)
-        fail(
-            f"Something went wrong inside Espalier ({type(error).__name__}: {error}); run it again with --debug.",
-            code=1,
-        )
+        fail(*_explain(error))
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """One sentence about an error, and the exit code."""
+    if isinstance(error, InputError):
+        return str(error), 2
+    if isinstance(error, OSError) and error.filename:
+        return f"{error.filename} cannot be used ({error.strerror}); choose another place or make it accessible.", 2
+    if isinstance(error, typer.Abort):
+        return "interrupted; what was not finished was not written.", 130
+    if hasattr(error, "format_message"):  # the argument parser's errors, whichever parser typer brings
+        return f"{error.format_message().rstrip('.')}; see --help.", 2
+    return f"something went wrong inside Espalier ({type(error).__name__}: {error}); run it again with --debug.", 1

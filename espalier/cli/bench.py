@@ -5,11 +5,10 @@ from typing import Annotated
 
 import torch
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
 from espalier.bench.streams import time_stream, walk
-from espalier.cli.console import DataOption, console, counter, progress_bar
-from espalier.cli.streams import missing_datasets
+from espalier.cli.console import DataOption, console, counter, progress_bar, say
 from espalier.data.folder import DataFolder
 from espalier.streams import STREAMS, stream
 
@@ -26,12 +25,17 @@ def bench_streams(
     """Seconds per task for building each stream, beside a plain per-image Pillow pipeline."""
     folder = DataFolder(data)
     columns = ("stream", "tasks", "images per task", "reading once s", "batched s", "one by one s", "times faster")
-    table = Table(*columns, box=None, title=f"Building tasks: {platform.machine()}, {torch.get_num_threads()} threads")
+    table = Table(
+        Column(columns[0], no_wrap=True),
+        *columns[1:],
+        box=None,
+        title=f"Building tasks: {platform.machine()}, {torch.get_num_threads()} threads",
+    )
     skipped = []
     with progress_bar() as progress:
         for name in progress.track(names or list(STREAMS), description="streams"):
             chosen = stream(name, seed, folder)
-            lacking = missing_datasets(chosen)
+            lacking = chosen.missing()
             if lacking:
                 skipped.append(f"{name} is left out: it lacks {', '.join(lacking)}")
                 continue
@@ -46,7 +50,7 @@ def bench_streams(
             table.add_row(name, str(t.tasks), *row)
     console.print(table)
     for line in skipped:
-        console.print(line, style="yellow", highlight=False)
+        say(line, style="yellow")
 
 
 @app.command("walk")

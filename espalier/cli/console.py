@@ -1,5 +1,6 @@
 """What the commands share: the console, the progress bar, the --data option, and how an error is told."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,13 +11,19 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-console = Console()
+# A pipe has no width of its own: what is piped is not squeezed into 80 columns.
+console = Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or 160))
 error_console = Console(stderr=True)
 
 DataOption = Annotated[
     Path | None,
     typer.Option("--data", metavar="FOLDER", help="The data folder; else ESPALIER_DATA, else the user's cache folder."),
 ]
+
+
+def say(message: str, style: str = "") -> None:
+    """Print a message as it is: a name or path in it is not markup and is not broken over lines."""
+    console.print(message, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
 def fail(message: str, code: int) -> NoReturn:

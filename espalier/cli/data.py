@@ -1,25 +1,26 @@
 """`espalier data`: list, fetch, verify, pack."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
-from espalier.cli.console import DataOption, console, counter, progress_bar
-from espalier.cli.streams import missing_datasets
-from espalier.data.embedded import EMBEDDED
+from espalier.cli.console import DataOption, console, counter, progress_bar, say
+from espalier.cli.streams import readiness
 from espalier.data.fetch import fetch as fetch_files
 from espalier.data.folder import DataFolder, Holding
 from espalier.data.imageset import Dataset
 from espalier.data.official import OFFICIAL
-from espalier.data.own import as_dataset, check_name, from_csv, from_folder
+from espalier.data.own import as_dataset, check_name, check_own_name, from_csv, from_folder
 from espalier.data.pack import verify_pack, write_pack
 from espalier.data.pictures import Progress
 from espalier.errors import InputError
 from espalier.files import digest
-from espalier.streams import STREAMS, stream
+from espalier.streams import STREAMS
 
 app = typer.Typer(no_args_is_help=True, help="Look at, download, check and convert image data.")
 
@@ -30,26 +31,21 @@ _STATE_STYLE = {"complete": "green", "partial": "yellow", "missing": "red"}
 def list_datasets(data: DataOption = None) -> None:
     """Say which datasets are there, whole or in part, and what each stream still lacks."""
     folder = DataFolder(data)
-    table = Table("dataset", "state", "from", "images", "note", box=None, pad_edge=False)
+    table = Table(Column("dataset", no_wrap=True), "state", "from", "images", "note", box=None, pad_edge=False)
     for name in folder.names():
-        held = _holding(folder, name)
-        counts = ", ".join(f"{n:,} {split}" for split, n in held.counts.items())
-        table.add_row(name, f"[{_STATE_STYLE.get(held.state, 'red')}]{held.state}[/]", held.source, counts, held.note)
+        table.add_row(*_row(_holding(folder, name)))
     mnist = _holding(folder, "mnist")
-    style = _STATE_STYLE.get(mnist.state, "red")
-    table.add_row(
-        "rainbow-mnist",
-        f"[{style}]{mnist.state}[/]",
-        "made from mnist",
-        "",
-        "a red, green or blue background",
-    )
+    table.add_row(*_row(Holding("rainbow-mnist", mnist.state, "", note="tasks make it from mnist, with a background")))
     console.print(table)
-    console.print()
+    say("")
     for name in STREAMS:
-        lacking = missing_datasets(stream(name, 0, folder))
-        console.print(f"{name:<16}" + (f"[yellow]lacks {', '.join(lacking)}[/]" if lacking else "[green]ready[/]"))
-    console.print(f"\nData folder: {folder.path}", highlight=False, soft_wrap=True)
+        console.print(Text(f"{name:<16}") + readiness(name, folder))
+    say(f"\nData folder: {folder.path}")
+
+
+def _row(held: Holding) -> tuple[str | Text, ...]:
+    counts = ", ".join(f"{n:,} {split}" for split, n in held.counts.items())
+    return held.name, Text(held.state, _STATE_STYLE.get(held.state, "red")), held.source, counts, Text(held.note)
 
 
 @app.command()
@@ -64,11 +60,11 @@ def fetch(
         raise InputError(f"there is nothing to fetch for {', '.join(unknown)}; known are {', '.join(OFFICIAL)}.")
     for name in names or OFFICIAL:
         official = OFFICIAL[name]
-        console.print(f"{official.title}: {official.licence}", highlight=False, soft_wrap=True)
+        say(f"{official.title}: {official.licence}")
         with progress_bar() as progress:
             counters = {file.name: counter(progress, file.name) for file in official.files}
             fetch_files(official.files, folder.path / name, lambda file, *counts, to=counters: to[file](*counts))
-        console.print(f"{name} is complete in {folder.path / name}", highlight=False, soft_wrap=True)
+        say(f"{name} is complete in {folder.path / name}")
 
 
 @app.command()
@@ -78,22 +74,22 @@ def verify(
 ) -> None:
     """Check every checksum and read every image of the datasets that are there."""
     folder = DataFolder(data)
-    chosen = names or [n for n in folder.names() if n not in EMBEDDED and _holding(folder, n).state != "missing"]
+    chosen = names or [n for n in folder.names() if _holding(folder, n).source in ("pack", "official files")]
     if not chosen:
         raise InputError(
             f"there is nothing to verify in {folder.path}; run 'espalier data fetch' or name another folder."
         )
-    faults = []
+    bad = 0
     for name in chosen:
         try:
             with progress_bar() as progress:
                 _verify(folder, name, counter(progress, name))
-            console.print(f"{name}: [green]good[/]", highlight=False)
+            say(f"{name}: good", style="green")
         except InputError as error:
-            console.print(f"{name}: [red]bad[/]", highlight=False)
-            faults.append(str(error))
-    if faults:
-        raise InputError(" ".join(faults))
+            say(f"{name}: {error}", style="red")
+            bad += 1
+    if bad:
+        raise InputError(f"{bad} of {len(chosen)} datasets cannot be used as they are; the lines above say what to do.")
 
 
 @app.command()
@@ -108,16 +104,15 @@ def pack(
 ) -> None:
     """Turn any source into an image-pack; in the data folder, streams and tasks find it by its name."""
     folder = DataFolder(data)
+    read, name = _source(folder, source, name, size)
+    target = (out or folder.path) / name
+    if target.exists():
+        raise InputError(f"{target} exists already; remove it, or choose another --name or --out.")
     with progress_bar() as progress:
-        dataset = _read_source(folder, source, name, size, counter(progress, "reading"))
-        target = (out or folder.path) / dataset.name
+        dataset = read(counter(progress, "reading"))
         write_pack(dataset, target, counter(progress, "packing"))
     images = sum(len(split) for split in dataset.splits.values())
-    console.print(
-        f"{images:,} images of {len(dataset.class_names)} classes in {target}",
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(f"{images:,} images of {len(dataset.class_names)} classes in {target}")
 
 
 def _holding(folder: DataFolder, name: str) -> Holding:
@@ -143,17 +138,22 @@ def _verify(folder: DataFolder, name: str, progress: Progress) -> None:
     folder.load(name)
 
 
-def _read_source(folder: DataFolder, source: str, name: str | None, size: int, progress: Progress) -> Dataset:
+def _source(folder: DataFolder, source: str, name: str | None, size: int) -> tuple[Callable[[Progress], Dataset], str]:
+    """How a source is read, and the name of its pack: both known before any picture is opened."""
     path = Path(source).expanduser()
-    if path.is_file() and path.suffix.lower() == ".csv":
-        return as_dataset(from_csv(path, size, progress), name or path.stem.lower())
-    if path.is_dir():
-        return as_dataset(from_folder(path, size, progress), name or path.resolve().name.lower())
+    is_table = path.is_file() and path.suffix.lower() == ".csv"
+    # Inside the data folder, "mnist" names the dataset and not a folder of own pictures.
+    is_dataset = source in folder.names() and path.resolve() == (folder.path / source).resolve()
+    if (is_table or path.is_dir()) and not is_dataset:
+        own_name = name or (path.stem if is_table else path.resolve().name).lower()
+        check_own_name(own_name)
+        read = from_csv if is_table else from_folder
+        return lambda progress: as_dataset(read(path, size, progress), own_name), own_name
     if source not in folder.names():
         raise InputError(
-            f"{source!r} is neither a folder of class folders, nor a .csv file, nor one of the datasets "
+            f"{source!r} does not exist: give a folder of class folders, a .csv file, or one of the datasets "
             f"{', '.join(folder.names())}."
         )
     if name:
         check_name(name)
-    return replace(folder.load(source), name=name or source)
+    return lambda progress: replace(folder.load(source), name=name or source), name or source

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 from PIL.Image import Image
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
-from espalier.cli.console import DataOption, console, progress_bar
+from espalier.cli.console import DataOption, console, progress_bar, say
 from espalier.data.folder import DataFolder
 from espalier.errors import InputError
 from espalier.files import write_bytes
@@ -30,23 +31,30 @@ def show(
         _show(stream(name, seed, folder), out)
 
 
-def missing_datasets(chosen: Stream) -> list[str]:
-    return [d for d in chosen.datasets() if chosen.data.holding(d).state == "missing"]
+def readiness(name: str, folder: DataFolder) -> Text:
+    """Whether a stream can be built from what is in the folder; what is damaged does not end the list."""
+    try:
+        chosen = stream(name, 0, folder)
+        states = {dataset: folder.holding(dataset).state for dataset in chosen.datasets()}
+    except InputError as error:
+        return Text(str(error), "red")
+    for state, words, style in (("missing", "lacks", "red"), ("partial", "ready, but in part:", "yellow")):
+        found = [dataset for dataset, is_state in states.items() if is_state == state]
+        if found:
+            return Text(f"{words} {', '.join(found)}", style)
+    return Text("ready", "green")
 
 
 def _list(folder: DataFolder) -> None:
-    table = Table("stream", "tasks", "what it asks", "datasets", box=None, pad_edge=False)
+    table = Table(Column("stream", no_wrap=True), "what it asks", "datasets", box=None, pad_edge=False)
     for name, (_, description) in STREAMS.items():
-        chosen = stream(name, 0, folder)
-        lacking = missing_datasets(chosen)
-        state = "[green]ready[/]" if not lacking else f"[yellow]lacks {', '.join(lacking)}[/]"
-        table.add_row(name, str(len(chosen)), description, state)
+        table.add_row(name, description, readiness(name, folder))
     console.print(table)
-    console.print(f"\nData folder: {folder.path}", highlight=False, soft_wrap=True)
+    say(f"\nData folder: {folder.path}")
 
 
 def _show(chosen: Stream, out: Path) -> None:
-    lacking = missing_datasets(chosen)
+    lacking = chosen.missing()
     if lacking:
         console.print(_table(chosen, [_sizes_per_class(spec) for spec in chosen.specs]))
         raise InputError(
@@ -62,16 +70,24 @@ def _show(chosen: Stream, out: Path) -> None:
             notes.append(task.note)
     console.print(_table(chosen, sizes))
     for note in dict.fromkeys(filter(None, notes)):
-        console.print(note, style="yellow", soft_wrap=True, highlight=False)
+        say(note, style="yellow")
     path = out / f"{chosen.name}-seed{chosen.seed}.png"
-    _write_png(arrange(panels), path)
-    console.print(f"Contact sheet: {path}", soft_wrap=True, highlight=False)
+    _write_png(arrange(panels, f"{chosen.name}, seed {chosen.seed}"), path)
+    say(f"Contact sheet: {path}")
 
 
 def _table(chosen: Stream, sizes: list[tuple[str, ...]]) -> Table:
-    table = Table("task", "dataset", "train", "val", "test", "classes, in the order of their labels", box=None)
+    table = Table(
+        "task",
+        Column("dataset", no_wrap=True),
+        "train",
+        "val",
+        "test",
+        "classes, in the order of their labels",
+        box=None,
+    )
     for number, (spec, size) in enumerate(zip(chosen.specs, sizes, strict=True), start=1):
-        table.add_row(str(number), spec.title, *size, " ".join(spec.classes))
+        table.add_row(str(number), spec.title, *size, Text(" ".join(spec.classes)))
     return table
 
 

@@ -1,7 +1,8 @@
 """The data folder: which datasets are there, and how each is read. Knows nothing about streams or tasks.
 
-A dataset is looked for under its name: images added in Python first, then `<folder>/<name>/pack.json` (an image-pack),
-then the official files in `<folder>/<name>/`, then the embedded sets, which are always there.
+A dataset is looked for under its name: images added in Python first, then `<folder>/<name>/pack.json` (an
+image-pack), then the official files in `<folder>/<name>/`, then the embedded sets, which are always there. Complete
+official files go before a pack that is only a part.
 """
 
 import os
@@ -63,13 +64,14 @@ class DataFolder:
     def holding(self, name: str) -> Holding:
         if name in self._added:
             return _held(self._added[name], "added")
-        if self._is_pack(name):
-            info = describe_pack(self.path / name)
-            state = "complete" if info.complete else "partial"
-            classes = _official_names(name, info.class_names)
-            return Holding(name, state, "pack", classes, dict(info.counts), info.note)
+        pack = self._pack_holding(name)
+        if pack is not None and pack.state == "complete":
+            return pack
         if name in OFFICIAL:
-            return self._official_holding(name)
+            official = self._official_holding(name)
+            return official if pack is None or official.state == "complete" else pack
+        if pack is not None:
+            return pack
         if name in EMBEDDED:
             return Holding(name, "complete", "embedded", embedded_classes(name), note=DESCRIPTIONS[name])
         raise InputError(f"there is no dataset {name!r} in {self.path}; known are {', '.join(self.names())}.")
@@ -100,8 +102,12 @@ class DataFolder:
         """The classes that are there; of a dataset of the paper that is missing, its official ones."""
         return self.holding(name).class_names or OFFICIAL[name].class_names
 
-    def _is_pack(self, name: str) -> bool:
-        return (self.path / name / "pack.json").is_file()
+    def _pack_holding(self, name: str) -> Holding | None:
+        if not (self.path / name / "pack.json").is_file():
+            return None
+        info = describe_pack(self.path / name)
+        state = "complete" if info.complete else "partial"
+        return Holding(name, state, "pack", _official_names(name, info.class_names), dict(info.counts), info.note)
 
     def _official_holding(self, name: str) -> Holding:
         official, folder = OFFICIAL[name], self.path / name
@@ -110,9 +116,8 @@ class DataFolder:
             pickled = [f"; {p.name} is the pickled version and is not read" for p in folder.glob("*-python.tar.gz")]
             return Holding(name, "missing", "", note=f"lacking {', '.join(lacking)}" + "".join(pickled))
         sizes = [(folder / f.name).stat().st_size == f.size for f in official.files]
-        counts = {k: n for k, n in (("train", official.train), ("val", official.val), ("test", official.test)) if n}
         if all(sizes):
-            return Holding(name, "complete", "official files", official.class_names, counts)
+            return Holding(name, "complete", "official files", official.class_names, dict(official.counts))
         note = "a file has not its official size; 'espalier data verify' looks inside"
         return Holding(name, "partial", "official files", official.class_names, {}, note)
 

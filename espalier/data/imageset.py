@@ -40,6 +40,9 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.images)
 
+    def __repr__(self) -> str:
+        return f"ImageSet({len(self)} images of {self.images.shape[1:]}, {len(self.class_names)} classes)"
+
     def counts(self) -> list[int]:
         """The number of images of each class."""
         return [int(n) for n in np.bincount(self.labels, minlength=len(self.class_names))]
@@ -47,7 +50,10 @@ class ImageSet:
     @staticmethod
     def from_arrays(images: Any, labels: Any, class_names: Sequence[str] | None = None) -> "ImageSet":
         """Images from any array: (n, h, w), (n, h, w, c) or (n, c, h, w), as uint8 or as floats between 0 and 1."""
-        array, ids = np.asarray(images), np.asarray(labels)
+        try:
+            array, ids = np.asarray(images), np.asarray(labels)
+        except ValueError:
+            raise InputError("the images or labels are ragged; give every image the same size.") from None
         if array.ndim == 3:
             array = array[..., None]
         if array.ndim == 4 and array.shape[3] not in (1, 3) and array.shape[1] in (1, 3):
@@ -56,6 +62,8 @@ class ImageSet:
             ids = ids[:, 0]
         if not np.issubdtype(ids.dtype, np.integer):
             raise InputError(f"labels must be whole numbers, not {ids.dtype}; pass class_names for the words.")
+        if class_names is None and ids.max(initial=-1) >= len(ids):
+            raise InputError(f"label {ids.max()} means more classes than images; count classes from 0, or name them.")
         names = class_names if class_names is not None else [str(i) for i in range(int(ids.max(initial=-1)) + 1)]
         return ImageSet(np.ascontiguousarray(_as_uint8(array)), ids.astype(np.int64), tuple(names))
 

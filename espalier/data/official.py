@@ -27,9 +27,7 @@ class Official:
     title: str
     files: tuple[OfficialFile, ...]
     class_names: tuple[str, ...]
-    train: int
-    val: int = 0
-    test: int
+    counts: Mapping[str, int]  # images of each split
     licence: str
     read: Callable[[Path], Dataset]
 
@@ -59,9 +57,9 @@ def _official(
         title=title,
         files=files,
         class_names=class_names,
+        counts=counts,
         licence=licence,
         read=partial(reader, name=name, class_names=class_names, official=counts),
-        **counts,
     )
 
 

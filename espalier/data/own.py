@@ -13,7 +13,9 @@ from typing import TextIO
 
 import numpy as np
 
+from espalier.data.embedded import EMBEDDED
 from espalier.data.imageset import Dataset, ImageSet
+from espalier.data.official import OFFICIAL
 from espalier.data.pictures import Progress, in_order, load_picture
 from espalier.errors import InputError
 from espalier.seeds import generator
@@ -31,6 +33,13 @@ def check_name(name: str) -> None:
             f"{name!r} cannot name a dataset; use lower-case letters, digits, '-' and '_', "
             f"beginning with a letter or digit, at most 100 of them."
         )
+
+
+def check_own_name(name: str) -> None:
+    """Own images may not take a name that streams use: they would be trained on in the place of the real ones."""
+    check_name(name)
+    if name in OFFICIAL or name in EMBEDDED:
+        raise InputError(f"{name!r} is the name of a dataset that streams use; give your images another with --name.")
 
 
 def from_folder(folder: Path, size: int = 32, progress: Progress | None = None) -> ImageSet:
@@ -62,7 +71,9 @@ def from_csv(table: Path, size: int = 32, progress: Progress | None = None) -> I
 
 def as_dataset(images: ImageSet, name: str, seed: int = 0, test: float = 0.2) -> Dataset:
     """Split a user's images into 'train' and 'test', class by class; copies of a picture stay on one side."""
-    check_name(name)
+    check_own_name(name)
+    if len(images.class_names) < 2:
+        raise InputError(f"{name!r} has one class only; a task needs at least two.")
     if not 0 < test < 1:
         raise InputError(f"the share of test images must lie between 0 and 1, not {test}; 0.2 is usual.")
     chosen: dict[str, list[int]] = {"train": [], "test": []}
@@ -71,14 +82,13 @@ def as_dataset(images: ImageSet, name: str, seed: int = 0, test: float = 0.2) ->
         for index in np.flatnonzero(images.labels == label).tolist():
             copies.setdefault(images.images[index].tobytes(), []).append(index)
         pictures = list(copies.values())
-        if len(pictures) < 2:
-            found = "all images are the same picture" if pictures else "there is no image"
+        if len(pictures) < 3:
             raise InputError(
-                f"class {class_name!r} of {name!r} needs at least two different images, and {found}; "
-                f"add images or remove the class."
+                f"class {class_name!r} of {name!r} has {len(pictures)} different images and needs at least three (to "
+                f"train on, to validate, to test); add images or remove the class."
             )
         order = generator(seed, "own", name, class_name).permutation(len(pictures))
-        cut = max(1, min(len(pictures) - 1, round(len(pictures) * test)))
+        cut = max(1, min(len(pictures) - 2, round(len(pictures) * test)))
         for rank, picture in enumerate(order):
             chosen["test" if rank < cut else "train"] += pictures[picture]
     return Dataset(name, {split: _take(images, sorted(indices)) for split, indices in chosen.items()})

@@ -66,8 +66,11 @@ class _Pack:
 
 
 def describe_pack(folder: Path) -> PackInfo:
-    """What is in a pack, from its `pack.json` alone."""
-    return _parse(folder / "pack.json").info
+    """What is in a pack, from its `pack.json`; its files must be there, but none is opened."""
+    pack = _parse(folder / "pack.json")
+    for file in [*pack.labels.values(), *(sheet for _, sheet in pack.all_sheets())]:
+        _require(file.path)
+    return pack.info
 
 
 def read_pack(folder: Path, progress: Progress | None = None) -> Dataset:

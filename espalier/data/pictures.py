@@ -1,6 +1,7 @@
 """One picture file into one array, and the thread pool that decodes many. Knows nothing about classes or packs."""
 
 import os
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -20,6 +21,7 @@ Progress = Callable[[int, int], None]
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _DEEP = ("I", "F")  # 16 bits and more per channel; "I;16" and its byte orders are caught by their first letter
+_DEEP_RAW = re.compile(r"\b(L|LA|RGB|RGBX|RGBA);16")
 _FOREIGN = ("CMYK", "LAB", "HSV")  # cannot become RGB without a colour profile
 _OPENING = threading.Lock()
 
@@ -75,7 +77,8 @@ def _unusable(image: Image.Image) -> str:
     # A camera's MPO is a JPEG with a preview or a depth map behind it: its first frame is the photograph.
     if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
         return "holds several frames or pages; save the one you mean as a PNG"
-    if image.mode.startswith(_DEEP):
+    # Pillow opens 16-bit colour as 8-bit RGB; only the way it means to decode the pixels tells.
+    if image.mode.startswith(_DEEP) or any(_DEEP_RAW.search(str(tile.args)) for tile in getattr(image, "tile", ())):
         return "has more than 8 bits per channel; save it with 8 bits"
     if image.mode in _FOREIGN:
         return f"has {image.mode} colours; save it as RGB"

@@ -3,8 +3,11 @@
 The paper gives no sizes for them; here a task has all there is: the train pool, the val pool and the test images.
 """
 
+from dataclasses import replace
+
 from espalier.data.folder import DataFolder
 from espalier.data.official import OFFICIAL
+from espalier.seeds import torch_seed
 from espalier.streams.choice import choose_classes
 from espalier.streams.task import TaskSpec
 
@@ -13,11 +16,8 @@ TASKS = 10
 
 def permuted_mnist(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
     """Grey 28×28 images for the fully connected backbone. Every task, the first too, has a permutation of its own."""
-    digits = OFFICIAL["mnist"].class_names
-    return [
-        TaskSpec("mnist", digits, None, None, None, size=28, channels=1, permutation=seed * TASKS + i)
-        for i in range(TASKS)
-    ]
+    plain = TaskSpec("mnist", OFFICIAL["mnist"].class_names, None, None, None, size=28, channels=1)
+    return [replace(plain, permutation=torch_seed(seed, name, i, "permutation")) for i in range(TASKS)]
 
 
 def split_cifar100(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:

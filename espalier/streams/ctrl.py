@@ -42,7 +42,7 @@ def s_plus(name: str, seed: int, data: DataFolder, cast: Cast = PAPER) -> list[T
 
 
 def s_in(name: str, seed: int, data: DataFolder, cast: Cast = PAPER) -> list[TaskSpec]:
-    """The lead dataset takes the place of the coloured one among the others."""
+    """The lead dataset takes the place of the first of the others."""
     tasks = _tasks(name, seed, data, cast, [cast.coloured, cast.lead, *cast.others[1:]])
     first, last = generator(seed, name, "colours").permutation(sorted(COLOURS))[:2]
     return [

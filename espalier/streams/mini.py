@@ -11,7 +11,7 @@ CAST = ctrl.Cast(
     lead="shapes",
     coloured="digits",
     others=("letters", "textures", "flags", "glyphs"),
-    large=(200, 60),
+    large=(60, 30),
     small=(10, 10),
     scant=(5, 3),
     image_size=16,
@@ -20,7 +20,7 @@ PLAN = long.Plan(
     datasets=("digits", "shapes", "textures", "letters", "glyphs", "flags", "faces"),
     tasks=20,
     thirds=(7, 13),
-    large=(200, 60),
+    large=(60, 30),
     image_size=16,
 )
 

@@ -1,7 +1,7 @@
 """Contact sheets: what a stream looks like, as one picture. Takes tasks, returns a Pillow image."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -13,24 +13,20 @@ GAP = 2
 IMAGES_PER_CLASS = 8
 NAME_WIDTH = 160
 TITLE_HEIGHT = 46
-MARGIN = 14
+MARGIN = 26
 INK, FAINT, PAPER = (30, 30, 30), (120, 120, 120), (255, 255, 255)
 
 
-def contact_sheet(tasks: Iterable[Task]) -> Image.Image:
-    """One panel per task; of each task only its panel is kept."""
-    return arrange([panel(number, task) for number, task in enumerate(tasks, start=1)])
-
-
-def arrange(panels: Sequence[Image.Image]) -> Image.Image:
-    """Panels side by side, three in a row for a short stream, more for a long one."""
+def arrange(panels: Sequence[Image.Image], title: str) -> Image.Image:
+    """Panels side by side under a title, three in a row for a short stream, more for a long one."""
     columns = min(len(panels), max(3, math.isqrt(len(panels))))
     width = max(p.width for p in panels) + MARGIN
     height = max(p.height for p in panels) + MARGIN
     rows = math.ceil(len(panels) / columns)
-    sheet = Image.new("RGB", (columns * width + MARGIN, rows * height + MARGIN), PAPER)
+    sheet = Image.new("RGB", (columns * width + MARGIN, TITLE_HEIGHT + rows * height + MARGIN), PAPER)
+    ImageDraw.Draw(sheet).text((MARGIN, MARGIN), title, INK, ImageFont.load_default(22))
     for i, picture in enumerate(panels):
-        sheet.paste(picture, (MARGIN + i % columns * width, MARGIN + i // columns * height))
+        sheet.paste(picture, (MARGIN + i % columns * width, TITLE_HEIGHT + MARGIN + i // columns * height))
     return sheet
 
 

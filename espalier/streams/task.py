@@ -38,6 +38,18 @@ class TaskSpec:
     permutation: int | None = None  # the seed of a fixed permutation of the pixels
     val_copies: int = 0  # augmented copies added to the val images
 
+    def __post_init__(self) -> None:
+        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
+            raise InputError(f"a task needs two classes or more, each once, not {self.classes}.")
+        if any(count is not None and count < 1 for count in (self.train, self.val, self.test)):
+            raise InputError("a task needs at least one image per class in train, val and test (None: all there are).")
+        if self.size < 4 or self.channels not in (1, 3):
+            raise InputError(
+                f"images are at least 4 pixels wide with 1 or 3 channels, not {self.size}, {self.channels}."
+            )
+        if self.background is not None and self.background not in COLOURS:
+            raise InputError(f"there is no background {self.background!r}; choose one of {', '.join(COLOURS)}.")
+
     @property
     def title(self) -> str:
         suffix = f" on {self.background}" if self.background else ""
@@ -53,6 +65,9 @@ class Split:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def __repr__(self) -> str:
+        return f"Split({len(self)} images of {' × '.join(map(str, self.x.shape[1:]))})"
 
     def to(self, device: str | torch.device) -> "Split":
         return Split(self.x.to(device), self.y.to(device))
@@ -132,10 +147,14 @@ def _render(x: Tensor, spec: TaskSpec) -> Tensor:
     else:
         x = transforms.recolour_background(x, COLOURS[spec.background])
     if spec.permutation is not None:
-        order = generator(spec.permutation, "pixels", spec.size).permutation(spec.size**2)
+        order = pixel_order(spec.permutation, spec.size)
         # NumPy's take is four times as fast as torch's indexing here.
         x = torch.from_numpy(np.take(x.flatten(2).numpy(), order, axis=2)).view_as(x)
     return x
+
+
+def pixel_order(seed: int, size: int) -> Indices:
+    return generator(seed, "pixels", size).permutation(size**2)
 
 
 def _with_augmented_copies(split: Split, copies: int, seed: int, place: Place) -> Split:

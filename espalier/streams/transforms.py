@@ -9,7 +9,7 @@ from torch import Tensor
 # Below this a channel counts as constant: a fortieth of one grey level.
 CONSTANT = 1e-4
 # Images handled at once where floats or copies are made: what fits into a processor's cache.
-CHUNK = 128
+CHUNK = 512
 
 
 def to_channels(x: Tensor, channels: int) -> Tensor:

@@ -1,5 +1,6 @@
 """A `Stream`: tasks in order, each made when it is asked for. `stream(name)` finds one by its name."""
 
+import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,11 +69,19 @@ class Stream:
         """The datasets it needs, in the order of their first use."""
         return list(dict.fromkeys(spec.dataset for spec in self.specs))
 
+    def missing(self) -> list[str]:
+        """Those of its datasets that are not in the data folder."""
+        return [name for name in self.datasets() if self.data.holding(name).state == "missing"]
+
 
 def stream(name: str, seed: int = 0, data: DataFolder | str | Path | None = None) -> Stream:
     """The stream of that name. `data` is a data folder, or where it is; nothing of it is read yet."""
     if name not in STREAMS:
-        raise InputError(f"there is no stream {name!r}; the streams are {', '.join(STREAMS)}.")
+        close = difflib.get_close_matches(name.lower(), STREAMS, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(f"there is no stream {name!r}; {hint}the streams are {', '.join(STREAMS)}.")
+    if not isinstance(seed, int) or seed < 0:
+        raise InputError(f"a seed is a whole number from 0 on, not {seed!r}.")
     folder = data if isinstance(data, DataFolder) else DataFolder(data)
     make, _ = STREAMS[name]
     return Stream(name, seed, tuple(make(name, seed, folder)), folder)
