@@ -1,0 +1,6 @@
+"""Accuracies and the paper's metrics."""
+
+from espalier.evaluation.accuracy import accuracy
+from espalier.evaluation.metrics import average_accuracy, forgetting, lca, memory_mb, tflops, transfer
+
+__all__ = ["accuracy", "average_accuracy", "forgetting", "lca", "memory_mb", "tflops", "transfer"]

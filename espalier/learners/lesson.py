@@ -1,0 +1,131 @@
+"""What a learner is given, and what it gives back. Knows nothing about which learner it is.
+
+A lesson holds one task's train and val images (never its test images, never a later task), the library so far, and
+the trainer. A learner says which candidates it allows; `keep_best` trains them and turns the best into a change of
+the library, which the run loop commits.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from espalier.library import Change, Library, TaskEntry
+from espalier.nets import Backbone, State
+from espalier.streams.task import Task
+from espalier.training import Candidate, Copy, Fresh, Job, Outcome, Reuse, Setting, Slot, Trained, best, describe, train
+from espalier.training import Protocol as TrainingProtocol
+from espalier.training.candidate import modules_named
+from espalier.training.cost import forward_flops
+from espalier.training.train import Progress
+
+Path = tuple[str, ...]
+Record = Callable[[str, dict[str, Any]], None]  # (event, what happened)
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    name: str  # of the task, "t1" and so on; its new modules are named after it
+    index: int
+    task: Task
+    library: Library
+    backbone: Backbone
+    protocol: TrainingProtocol
+    seed: int
+    stream: str
+    progress: Progress
+    record: Record
+
+    @property
+    def settings(self) -> tuple[Setting, ...]:
+        return self.protocol.settings(self.backbone.name)
+
+    def paths(self) -> dict[str, Path]:
+        """The paths of all tasks learned so far, the oldest first."""
+        return {name: entry.path for name, entry in self.library.tasks.items()}
+
+    def head_fits(self, path: Path) -> bool:
+        """Whether the head of a path has as many outputs as this task has classes."""
+        return self.library.state(path[-1])["0.linear.bias"].shape[0] == self.task.n_classes
+
+    def train(self, candidates: Sequence[Candidate]) -> Outcome:
+        device = self.task.train.x.device
+        modules = {name: to_device(self.library.state(name), device) for name in modules_named(candidates)}
+        job = Job(self.task, self.backbone, modules, self.protocol, self.seed, (self.stream, self.index))
+        outcome = train(job, candidates, self.settings, self.progress)
+        for result in outcome.results:
+            self.record("candidate", _summary(result))
+        return outcome
+
+    def keep_best(self, candidates: Sequence[Candidate], replace_copied: bool = False) -> "Learned":
+        """Train all, keep the best. `replace_copied`: old tasks that used a copied module now use the copy."""
+        outcome = self.train(candidates)
+        chosen = best(outcome.results)
+        path = tuple(
+            self._module_name(slot, b) for slot, b in zip(chosen.member.candidate, self._blocks(), strict=True)
+        )
+        modules = {
+            module: (block, state)
+            for module, block, state in zip(path, self._blocks(), chosen.states, strict=True)
+            if state is not None
+        }
+        entries = {self.name: TaskEntry(self.name, path, {})}
+        if replace_copied:
+            entries |= self._repointed(chosen.member.candidate, path)
+        flops = _paper_flops(outcome.results, chosen.member.setting, self.backbone)
+        return Learned(chosen, Change(modules, entries), flops, outcome.flops)
+
+    def _repointed(self, candidate: Candidate, path: Path) -> dict[str, TaskEntry]:
+        new = {slot.module: module for slot, module in zip(candidate, path, strict=True) if isinstance(slot, Copy)}
+        return {
+            name: TaskEntry(name, tuple(new.get(module, module) for module in entry.path), entry.info)
+            for name, entry in self.library.tasks.items()
+        }
+
+    def _blocks(self) -> Iterator[str]:
+        return (block.name for block in self.backbone.blocks)
+
+    def _module_name(self, slot: Slot, block: str) -> str:
+        return slot.module if isinstance(slot, Reuse) else f"{self.name}.{block}"
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """The candidate that was kept, the change of the library, and the operations: the paper's count, and all."""
+
+    chosen: Trained
+    change: Change
+    paper_flops: int
+    flops: int
+
+
+class Learner(Protocol):
+    """A learner is a frozen dataclass of its hyper-parameters with this one method."""
+
+    def learn(self, lesson: Lesson) -> Learned: ...
+
+
+def all_fresh(lesson: Lesson) -> Candidate:
+    return tuple(Fresh() for _ in lesson.backbone.blocks)
+
+
+def to_device(state: State, device: Any) -> State:
+    return {name: tensor.to(device) for name, tensor in state.items()}
+
+
+def _summary(result: Trained) -> dict[str, Any]:
+    setting = result.member.setting
+    return {
+        "slots": describe(result.member.candidate),
+        "modules": [None if isinstance(slot, Fresh) else slot.module for slot in result.member.candidate],
+        "lr": setting.lr,
+        "weight_decay": setting.weight_decay,
+        "val_accuracy": result.val_accuracy,
+        "best_step": result.best_step,
+        "steps": result.steps,
+    }
+
+
+def _paper_flops(results: Sequence[Trained], setting: Setting, backbone: Backbone) -> int:
+    """The paper's way of counting: forward passes over the samples seen until the stop, under the winning setting,
+    summed over the candidates; whatever is frozen or shared counts in full."""
+    return sum(r.samples for r in results if r.member.setting == setting) * forward_flops(backbone)

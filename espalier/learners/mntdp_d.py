@@ -1,0 +1,22 @@
+"""MNTDP-D: deterministic search around the most similar past path.
+
+Veniat, Denoyer, Ranzato: "Efficient Continual Learning with Modular Networks and Task-Driven Priors", ICLR 2021,
+section 4 and algorithm 2. The prior picks past paths by nearest neighbours; every candidate of the search space is
+trained; the one with the best validation accuracy is kept, and its new modules join the library.
+"""
+
+from dataclasses import dataclass, field
+
+from espalier.learners.lesson import Learned, Lesson
+from espalier.learners.prior import Prior
+from espalier.learners.space import Space
+
+
+@dataclass(frozen=True)
+class MntdpD:
+    prior: Prior = field(default_factory=Prior)
+    space: Space = field(default_factory=Space)
+
+    def learn(self, lesson: Lesson) -> Learned:
+        paths = self.prior.choose(lesson) if lesson.library.tasks else []
+        return lesson.keep_best(self.space.candidates(lesson, paths))

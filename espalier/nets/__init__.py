@@ -1,0 +1,6 @@
+"""Networks as lists of blocks, each block for one member or for many side by side."""
+
+from espalier.nets.backbone import BACKBONES, Backbone, Block, backbone, parameters
+from espalier.nets.pieces import EVAL, Mode, State, is_buffer
+
+__all__ = ["BACKBONES", "EVAL", "Backbone", "Block", "Mode", "State", "backbone", "is_buffer", "parameters"]

@@ -1,0 +1,153 @@
+"""Blocks and backbones: a backbone is a list of blocks, the last of them the head. Knows nothing about training.
+
+The paper's three (ResNet, AlexNet, a fully connected net) and `tiny`, a narrow residual net for the mini streams.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from espalier.errors import InputError
+from espalier.nets.layers import Stack
+from espalier.nets.pieces import ConvPool, Dense, GlobalPool, Mode, Piece, Residual, Shape, State, Stem, is_buffer
+
+
+@dataclass(frozen=True)
+class Block:
+    """A position in the backbone: its name, and the pieces it computes one after another."""
+
+    name: str
+    pieces: tuple[Piece, ...]
+
+    def init(self, generator: torch.Generator) -> State:
+        state: State = {}
+        for prefix, piece in self._named():
+            state |= {prefix + name: tensor for name, tensor in piece.init(generator).items()}
+        return state
+
+    def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
+        for prefix, piece in self._named():
+            own = {name[len(prefix) :]: tensor for name, tensor in stack.items() if name.startswith(prefix)}
+            x = piece.forward(own, x, mode)
+        return x
+
+    def shape(self, given: Shape) -> Shape:
+        for piece in self.pieces:
+            given = piece.shape(given)
+        return given
+
+    def macs(self, given: Shape) -> int:
+        """Multiply-accumulates of one image through one member."""
+        total = 0
+        for piece in self.pieces:
+            total, given = total + piece.macs(given), piece.shape(given)
+        return total
+
+    def _named(self) -> Iterator[tuple[str, Piece]]:
+        return ((f"{number}.", piece) for number, piece in enumerate(self.pieces))
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """Blocks in order for images of one shape and tasks of one number of classes."""
+
+    name: str
+    image: Shape
+    blocks: tuple[Block, ...]
+
+    def macs(self) -> list[int]:
+        """Multiply-accumulates of one image, block by block."""
+        return [block.macs(given) for block, given in zip(self.blocks, self._inputs(), strict=True)]
+
+    def input_macs(self) -> list[int]:
+        """Those of the layers that read the block's own input."""
+        return [block.pieces[0].input_macs(given) for block, given in zip(self.blocks, self._inputs(), strict=True)]
+
+    def _inputs(self) -> list[Shape]:
+        shapes = [self.image]
+        for block in self.blocks[:-1]:
+            shapes.append(block.shape(shapes[-1]))
+        return shapes
+
+
+def parameters(state: State) -> int:
+    """The number of trained values in a state."""
+    return sum(tensor.numel() for name, tensor in state.items() if not is_buffer(name))
+
+
+# How the ten pieces of the ResNet (stem, eight residual units, head) are cut into blocks.
+RESNET_CUTS: dict[str, Sequence[int]] = {
+    "resnet": (0, 1, 1, 2, 2, 3, 3, 4, 5, 6),
+    "resnet-3": (0, 0, 0, 0, 0, 1, 1, 1, 1, 2),
+    "resnet-6": (0, 1, 1, 2, 2, 3, 3, 4, 4, 5),
+    "resnet-10": (0, 1, 2, 3, 4, 5, 6, 7, 8, 9),
+}
+
+
+def _resnet(cut: str, image: Shape, classes: int) -> list[Block]:
+    width = 64
+    strides = (1, 1, 2, 1, 2, 1, 2, 1)
+    pieces: list[list[Piece]] = [[Stem(image[0], width)]]
+    pieces += [[Residual(width, width, stride)] for stride in strides]
+    pieces[-1].append(GlobalPool())
+    pieces.append([Dense(width, classes, relu=False)])
+    places = RESNET_CUTS[cut]
+    grouped = [
+        [p for own, place in zip(pieces, places, strict=True) if place == b for p in own] for b in range(places[-1] + 1)
+    ]
+    names = ["stem", *(f"stage{i}" for i in range(1, len(grouped) - 1)), "head"]
+    return [Block(name, tuple(group)) for name, group in zip(names, grouped, strict=True)]
+
+
+def _alexnet(image: Shape, classes: int) -> list[Block]:
+    convs = (ConvPool(image[0], 64, 4, 0.2), ConvPool(64, 128, 3, 0.2), ConvPool(128, 256, 2, 0.5))
+    given = image
+    for piece in convs:
+        given = piece.shape(given)
+    features = given[0] * given[1] * given[2]
+    return [
+        *(Block(f"conv{i}", (piece,)) for i, piece in enumerate(convs, start=1)),
+        Block("dense1", (Dense(features, 2048, drop=0.5),)),
+        Block("dense2", (Dense(2048, 2048, drop=0.5),)),
+        Block("head", (Dense(2048, classes, relu=False),)),
+    ]
+
+
+def _fully_connected(image: Shape, classes: int) -> list[Block]:
+    inputs, width = image[0] * image[1] * image[2], 1000
+    return [
+        Block("dense1", (Dense(inputs, width),)),
+        Block("dense2", (Dense(width, width),)),
+        Block("head", (Dense(width, classes, relu=False),)),
+    ]
+
+
+TINY_WIDTH = 8
+
+
+def _tiny(image: Shape, classes: int) -> list[Block]:
+    width = TINY_WIDTH
+    return [
+        Block("stem", (Stem(image[0], width),)),
+        Block("stage1", (Residual(width, 2 * width, 2),)),
+        Block("stage2", (Residual(2 * width, 2 * width, 2),)),
+        Block("stage3", (Residual(2 * width, 4 * width, 2), GlobalPool())),
+        Block("head", (Dense(4 * width, classes, relu=False),)),
+    ]
+
+
+BACKBONES: dict[str, Callable[[Shape, int], list[Block]]] = {
+    **{cut: lambda image, classes, cut=cut: _resnet(cut, image, classes) for cut in RESNET_CUTS},  # type: ignore[misc]
+    "alexnet": _alexnet,
+    "fc": _fully_connected,
+    "tiny": _tiny,
+}
+
+
+def backbone(name: str, image: Shape, classes: int) -> Backbone:
+    """The backbone of that name for images (channels, height, width) and a number of classes."""
+    if name not in BACKBONES:
+        raise InputError(f"there is no backbone {name!r}; the backbones are {', '.join(BACKBONES)}.")
+    return Backbone(name, image, tuple(BACKBONES[name](image, classes)))

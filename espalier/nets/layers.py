@@ -1,0 +1,55 @@
+"""Layers that work for one member or for many, as plain functions of tensors. Know nothing about blocks or training.
+
+A *stack* of m members holds each parameter once with a leading axis m. Activations are (batch, m·channels, h, w):
+member after member along the channels, so that a convolution over the stack is one grouped convolution. An input that
+all members share has the channels of one member; the first layer then is an ordinary, dense convolution.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Stack = dict[str, Tensor]
+
+BN_MOMENTUM = 0.1
+BN_EPSILON = 1e-5
+
+
+def conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int = 1, padding: int = 0) -> Tensor:
+    """`weight` is (m, out, in, k, k); x has m·in channels, or in channels shared by all members."""
+    members, _, inputs = weight.shape[:3]
+    groups = 1 if x.shape[1] == inputs else members
+    flat_bias = None if bias is None else bias.flatten()
+    return F.conv2d(x, weight.flatten(0, 1), flat_bias, stride, padding, groups=groups)
+
+
+def batch_norm(x: Tensor, stack: Stack, name: str, training: bool) -> Tensor:
+    """Over m·channels; in training the running statistics of the stack are updated in place."""
+    mean, var = stack[f"{name}.running_mean"].flatten(), stack[f"{name}.running_var"].flatten()
+    weight, bias = stack[f"{name}.weight"].flatten(), stack[f"{name}.bias"].flatten()
+    return F.batch_norm(x, mean, var, weight, bias, training, BN_MOMENTUM, BN_EPSILON)
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`weight` is (m, out, in); x is (batch, m·in), or (batch, in) shared by all members; gives (batch, m·out)."""
+    members, _, inputs = weight.shape
+    if x.shape[1] == inputs:
+        return F.linear(x, weight.flatten(0, 1), bias.flatten())
+    per_member = x.view(len(x), members, inputs).transpose(0, 1)
+    out = torch.baddbmm(bias[:, None], per_member, weight.transpose(1, 2))
+    return out.transpose(0, 1).flatten(1)
+
+
+def add_shared(out: Tensor, x: Tensor) -> Tensor:
+    """out + x, where x may be one member's activations, shared by all."""
+    if out.shape == x.shape:
+        return out + x
+    batch, channels, height, width = x.shape
+    return (out.view(batch, -1, channels, height, width) + x[:, None]).view_as(out)
+
+
+def dropout(x: Tensor, features: int, share: float, generator: torch.Generator) -> Tensor:
+    """The same mask for every member: so a member's mask does not depend on who else is in the stack."""
+    kept = torch.rand((len(x), 1, features, *x.shape[2:]), device=x.device, generator=generator) >= share
+    per_member = x.view(len(x), -1, features, *x.shape[2:])
+    return (per_member * (kept / (1 - share)).to(x.dtype)).view_as(x)

@@ -1,0 +1,220 @@
+"""The pieces blocks are made of. A piece says which tensors it has, how they begin, and what it computes.
+
+`forward(stack, x, mode)` takes the tensors of one member or many (see `layers`) under the names that `init` gives
+them. Sizes are known beforehand: `shape(input shape)` and `macs(input shape)` speak of one member and one image.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from espalier.nets import layers
+from espalier.nets.layers import Stack
+
+State = dict[str, Tensor]  # the tensors of one member
+Shape = tuple[int, ...]  # of one image's activations: (channels, height, width) or (features,)
+
+
+@dataclass(frozen=True)
+class Mode:
+    """Whether batch norm and dropout train; dropout's masks come from `generator`."""
+
+    training: bool = False
+    generator: torch.Generator | None = None
+
+
+EVAL = Mode()
+
+
+class Piece(Protocol):
+    def init(self, generator: torch.Generator) -> State: ...
+    def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor: ...
+    def shape(self, given: Shape) -> Shape: ...
+    def macs(self, given: Shape) -> int: ...
+    def input_macs(self, given: Shape) -> int: ...  # of the layers that read the piece's own input
+
+
+def is_buffer(name: str) -> bool:
+    """Whether a tensor of a state is a statistic and not a trained parameter."""
+    return name.endswith(("running_mean", "running_var"))
+
+
+def uniform(generator: torch.Generator, fan_in: int, *shape: int) -> Tensor:
+    """PyTorch's default for convolutions and linear layers: uniform within 1/√fan_in."""
+    bound = 1 / math.sqrt(fan_in)
+    return torch.empty(shape).uniform_(-bound, bound, generator=generator)
+
+
+def _init_conv(generator: torch.Generator, name: str, inputs: int, outputs: int, kernel: int) -> State:
+    return {f"{name}.weight": uniform(generator, inputs * kernel**2, outputs, inputs, kernel, kernel)}
+
+
+def _init_norm(name: str, channels: int) -> State:
+    ones, zeros = torch.ones(channels), torch.zeros(channels)
+    return {
+        f"{name}.weight": ones,
+        f"{name}.bias": zeros,
+        f"{name}.running_mean": zeros.clone(),
+        f"{name}.running_var": ones.clone(),
+    }
+
+
+def _strided(size: int, stride: int) -> int:
+    """A 3×3 convolution with padding 1."""
+    return (size - 1) // stride + 1
+
+
+@dataclass(frozen=True)
+class Stem:
+    """Convolution 3×3, batch norm, ReLU."""
+
+    inputs: int
+    outputs: int
+
+    def init(self, generator: torch.Generator) -> State:
+        return _init_conv(generator, "conv", self.inputs, self.outputs, 3) | _init_norm("norm", self.outputs)
+
+    def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
+        out = layers.conv(x, stack["conv.weight"], padding=1)
+        return F.relu(layers.batch_norm(out, stack, "norm", mode.training))
+
+    def shape(self, given: Shape) -> Shape:
+        return (self.outputs, *given[1:])
+
+    def macs(self, given: Shape) -> int:
+        return 9 * self.inputs * self.outputs * given[1] * given[2]
+
+    def input_macs(self, given: Shape) -> int:
+        return self.macs(given)
+
+
+@dataclass(frozen=True)
+class Residual:
+    """Two 3×3 convolutions with batch norm, and the input added; where its size changes, through a 1×1 convolution."""
+
+    inputs: int
+    outputs: int
+    stride: int = 1
+
+    @property
+    def _projects(self) -> bool:
+        return self.stride != 1 or self.inputs != self.outputs
+
+    def init(self, generator: torch.Generator) -> State:
+        state = _init_conv(generator, "conv1", self.inputs, self.outputs, 3) | _init_norm("norm1", self.outputs)
+        state |= _init_conv(generator, "conv2", self.outputs, self.outputs, 3) | _init_norm("norm2", self.outputs)
+        if self._projects:
+            state |= _init_conv(generator, "short", self.inputs, self.outputs, 1) | _init_norm(
+                "short_norm", self.outputs
+            )
+        return state
+
+    def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
+        out = layers.conv(x, stack["conv1.weight"], stride=self.stride, padding=1)
+        out = F.relu(layers.batch_norm(out, stack, "norm1", mode.training))
+        out = layers.conv(out, stack["conv2.weight"], padding=1)
+        out = layers.batch_norm(out, stack, "norm2", mode.training)
+        if self._projects:
+            x = layers.conv(x, stack["short.weight"], stride=self.stride)
+            x = layers.batch_norm(x, stack, "short_norm", mode.training)
+        return F.relu(layers.add_shared(out, x))
+
+    def shape(self, given: Shape) -> Shape:
+        return (self.outputs, _strided(given[1], self.stride), _strided(given[2], self.stride))
+
+    def macs(self, given: Shape) -> int:
+        _, height, width = self.shape(given)
+        weights = 9 * self.inputs * self.outputs + 9 * self.outputs**2
+        return (weights + (self.inputs * self.outputs if self._projects else 0)) * height * width
+
+    def input_macs(self, given: Shape) -> int:
+        _, height, width = self.shape(given)
+        return (9 + (1 if self._projects else 0)) * self.inputs * self.outputs * height * width
+
+
+@dataclass(frozen=True)
+class GlobalPool:
+    """The mean over all places: (batch, channels, h, w) → (batch, channels)."""
+
+    def init(self, generator: torch.Generator) -> State:
+        return {}
+
+    def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
+        return x.mean((2, 3))
+
+    def shape(self, given: Shape) -> Shape:
+        return given[:1]
+
+    def macs(self, given: Shape) -> int:
+        return 0
+
+    def input_macs(self, given: Shape) -> int:
+        return self.macs(given)
+
+
+@dataclass(frozen=True)
+class ConvPool:
+    """AlexNet's: convolution without padding, ReLU, dropout, max pooling by 2."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    drop: float
+
+    def init(self, generator: torch.Generator) -> State:
+        fan_in = self.inputs * self.kernel**2
+        bias = {"conv.bias": uniform(generator, fan_in, self.outputs)}
+        return _init_conv(generator, "conv", self.inputs, self.outputs, self.kernel) | bias
+
+    def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
+        out = F.relu(layers.conv(x, stack["conv.weight"], stack["conv.bias"]))
+        if mode.training and mode.generator is not None:
+            out = layers.dropout(out, self.outputs, self.drop, mode.generator)
+        return F.max_pool2d(out, 2)
+
+    def shape(self, given: Shape) -> Shape:
+        return (self.outputs, *((side - self.kernel + 1) // 2 for side in given[1:]))
+
+    def macs(self, given: Shape) -> int:
+        height, width = (side - self.kernel + 1 for side in given[1:])
+        return self.inputs * self.outputs * self.kernel**2 * height * width
+
+    def input_macs(self, given: Shape) -> int:
+        return self.macs(given)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Linear layer; images or maps are flattened first. With ReLU and dropout unless it is a head."""
+
+    inputs: int
+    outputs: int
+    relu: bool = True
+    drop: float = 0.0
+
+    def init(self, generator: torch.Generator) -> State:
+        return {
+            "linear.weight": uniform(generator, self.inputs, self.outputs, self.inputs),
+            "linear.bias": uniform(generator, self.inputs, self.outputs),
+        }
+
+    def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
+        # Members lie one after another along the channels, so flattening keeps each member's features together.
+        out = layers.linear(x.flatten(1), stack["linear.weight"], stack["linear.bias"])
+        out = F.relu(out) if self.relu else out
+        if self.drop and mode.training and mode.generator is not None:
+            out = layers.dropout(out, self.outputs, self.drop, mode.generator)
+        return out
+
+    def shape(self, given: Shape) -> Shape:
+        return (self.outputs,)
+
+    def macs(self, given: Shape) -> int:
+        return self.inputs * self.outputs
+
+    def input_macs(self, given: Shape) -> int:
+        return self.macs(given)

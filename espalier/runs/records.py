@@ -1,0 +1,40 @@
+"""Records: JSON lines appended as things happen. Knows nothing about what they say.
+
+A line that a killed process left half-written is dropped when the file is opened again.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from espalier.files import write_bytes
+
+Event = dict[str, Any]
+
+
+class Records:
+    """The events of a run, in a file; opening drops those that `keep` refuses, and a torn last line."""
+
+    def __init__(self, path: Path, keep: Callable[[Event], bool] = lambda event: True) -> None:
+        self.path = path
+        self.events = [event for event in read_records(path) if keep(event)]
+        write_bytes(path, "".join(_line(event) for event in self.events).encode())
+
+    def append(self, event: str, **what: Any) -> None:
+        entry = {"event": event, **what}
+        self.events.append(entry)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(_line(entry))
+
+
+def read_records(path: Path) -> list[Event]:
+    """All whole lines of a file of records; none if there is no file."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return [json.loads(line) for line in lines[:-1]]
+
+
+def _line(event: Event) -> str:
+    return json.dumps(event, ensure_ascii=False) + "\n"

@@ -1,0 +1,260 @@
+"""A run: one learner, one stream, one seed. It learns task after task, evaluates, records, and can be resumed.
+
+A run folder holds `run.json` (what was asked, versions, hardware, data), `records.jsonl` (what happened), the library
+and, at the end, `result.json`. Learning a task is committed to the library whole or not at all; a run that was killed
+goes on behind the last committed task and ends with the same result.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from espalier.data.folder import DataFolder
+from espalier.errors import InputError
+from espalier.evaluation import accuracy, average_accuracy, forgetting, lca, memory_mb, tflops
+from espalier.files import read_json, write_json
+from espalier.learners import learner
+from espalier.learners.lesson import Learned, Lesson, to_device
+from espalier.library import Change, Library, TaskEntry
+from espalier.nets import Backbone, backbone
+from espalier.runs.hardware import hardware, versions
+from espalier.runs.records import Records
+from espalier.streams import Stream, Task, stream
+from espalier.streams.task import Split
+from espalier.training import protocol
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is asked to do; None means the usual for the stream."""
+
+    stream: str
+    learner: str
+    backbone: str
+    protocol: str
+    seed: int = 0
+
+    @staticmethod
+    def of(
+        stream: str, learner: str, seed: int = 0, backbone: str | None = None, protocol: str | None = None
+    ) -> "Settings":
+        usual = ("tiny", "quick") if stream.endswith("_mini") else ("resnet", "paper")
+        if stream.startswith("permuted"):
+            usual = ("fc", usual[1])
+        return Settings(stream, learner, backbone or usual[0], protocol or usual[1], seed)
+
+    @property
+    def folder_name(self) -> str:
+        return f"{self.stream}--{self.learner}--{self.backbone}--{self.protocol}--seed{self.seed}"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where a run stands, for a progress display."""
+
+    task: int
+    tasks: int
+    step: int = 0
+    most_steps: int = 0
+    members: int = 0
+    best: float = 0.0
+
+
+Watch = Callable[[Moment], None]
+
+
+def run(
+    settings: Settings,
+    out: Path | str = "runs",
+    data: DataFolder | str | Path | None = None,
+    device: str = "cpu",
+    watch: Watch = lambda moment: None,
+) -> dict[str, Any]:
+    """Do the run, or what is left of it, and return its result. A finished run is not done again."""
+    folder = Path(out) / settings.folder_name
+    if (folder / "result.json").is_file():
+        finished: dict[str, Any] = read_json(folder / "result.json")
+        return finished
+    chosen = stream(settings.stream, settings.seed, data)
+    return _Loop(settings, folder, chosen, torch.device(device), watch).run()
+
+
+class _Loop:
+    """The run loop, and what it knows while it runs."""
+
+    def __init__(self, settings: Settings, folder: Path, chosen: Stream, device: torch.device, watch: Watch) -> None:
+        self.settings, self.folder, self.stream, self.device, self.watch = settings, folder, chosen, device, watch
+        self.learner, self.protocol = learner(settings.learner), protocol(settings.protocol)
+        self.library = self._open_library()
+
+    def _open_library(self) -> Library:
+        where = self.folder / "library"
+        if (where / "library.json").is_file():
+            return Library.open(where)
+        first = self.stream.specs[0]
+        blocks = backbone(self.settings.backbone, (first.channels, first.size, first.size), len(first.classes)).blocks
+        return Library.create(where, self.settings.backbone, [block.name for block in blocks])
+
+    def run(self) -> dict[str, Any]:
+        with self.library.writer():
+            self._write_settings()
+            # What a task recorded before it was committed is recorded again when it is learned again.
+            known = set(self.library.tasks)
+            self.records = Records(self.folder / "records.jsonl", lambda event: event.get("task") in known)
+            for index in range(len(self.stream)):
+                self._do_task(index)
+            result = self._result()
+            write_json(self.folder / "result.json", result)
+        return result
+
+    def _write_settings(self) -> None:
+        asked = {"schema": SCHEMA, **asdict(self.settings), "protocol_details": asdict(self.protocol)}
+        path = self.folder / "run.json"
+        if path.is_file():
+            before = read_json(path)
+            if any(before.get(key) != value for key, value in _as_json(asked).items()):
+                raise InputError(f"{self.folder} was begun with other settings; remove it or choose another --out.")
+            return
+        held = {name: asdict(self.stream.data.holding(name)) for name in self.stream.datasets()}
+        state = {name: {"state": h["state"], "source": h["source"], "note": h["note"]} for name, h in held.items()}
+        write_json(path, {**asked, "data": state, "versions": versions(), "hardware": hardware(self.device)})
+
+    def _do_task(self, index: int) -> None:
+        """Learn task `index` unless the library has it, evaluate unless the records say so."""
+        name = _task_name(index)
+        evaluated = any(e["event"] == "evaluated" and e["task"] == name for e in self.records.events)
+        if name in self.library.tasks and evaluated:
+            return
+        self.watch(Moment(index, len(self.stream)))
+        task = self.stream[index].to(self.device)
+        if name not in self.library.tasks:
+            self._learn(index, name, task)
+        row = [self._accuracy(i, task if i == index else None) for i in range(index + 1)]
+        self.records.append(
+            "evaluated", task=name, accuracy=row, memory_mb=memory_mb(self.library.used_numbers()), paths=self._paths()
+        )
+
+    def _learn(self, index: int, name: str, task: Task) -> None:
+        def progress(step: int, most: int, members: int, best: float) -> None:
+            self.watch(Moment(index, len(self.stream), step, most, members, best))
+
+        network = self._backbone(task)
+        start = time.perf_counter()
+        lesson = Lesson(
+            name,
+            index,
+            _without_test(task),
+            self.library,
+            network,
+            self.protocol,
+            self.settings.seed,
+            self.settings.stream,
+            progress,
+            lambda event, what: self.records.append(event, task=name, **what),
+        )
+        learned = self.learner.learn(lesson)
+        seconds = time.perf_counter() - start
+        info = self._describe(task, network, learned)
+        entry = TaskEntry(name, learned.change.tasks[name].path, info)
+        change = learned.change
+        self.library.commit(Change(change.modules, {**change.tasks, name: entry}, change.extras))
+        self.records.append("learned", task=name, path=list(entry.path), seconds=round(seconds, 2), **info)
+
+    def _describe(self, task: Task, network: Backbone, learned: Learned) -> dict[str, Any]:
+        """What is kept with the task in the library: how to prepare its images, and what learning it took."""
+        setting = learned.chosen.member.setting
+        return {
+            "dataset": task.spec.title,
+            "classes": list(task.spec.classes),
+            "image": list(network.image),
+            "mean": task.mean.flatten().tolist(),
+            "std": task.std.flatten().tolist(),
+            "images": {"train": len(task.train), "val": len(task.val), "test": len(task.test)},
+            "data_complete": task.complete,
+            "lr": setting.lr,
+            "weight_decay": setting.weight_decay,
+            "val_accuracy": learned.chosen.val_accuracy,
+            "steps": learned.chosen.steps,
+            "curve": self._curve(task, network, learned),
+            "paper_flops": learned.paper_flops,
+            "flops": learned.flops,
+        }
+
+    def _curve(self, task: Task, network: Backbone, learned: Learned) -> list[float]:
+        """Test accuracy of what was kept after its first steps. The learner has finished; it does not see this."""
+        path = learned.change.tasks[_task_name(len(self.library.tasks))].path
+        curve: list[float] = []
+        for early in learned.chosen.early:
+            states = [
+                to_device(self.library.state(module), self.device) if state is None else state
+                for module, state in zip(path, early, strict=True)
+            ]
+            curve.append(accuracy(task, network, states, self.protocol.eval_batch))
+        return curve
+
+    def _accuracy(self, index: int, task: Task | None) -> float:
+        """Test accuracy on a task now. A path that did not change since it was last evaluated predicts the same."""
+        name = _task_name(index)
+        path = self.library.tasks[name].path
+        for event in reversed(self.records.events):
+            if event["event"] == "evaluated" and tuple(event["paths"].get(name, ())) == path:
+                return float(event["accuracy"][index])
+        task = task or self.stream[index].to(self.device)
+        states = [to_device(self.library.state(module), self.device) for module in path]
+        return accuracy(task, self._backbone(task), states, self.protocol.eval_batch)
+
+    def _backbone(self, task: Task) -> Backbone:
+        channels, height, width = task.train.x.shape[1:]
+        return backbone(self.settings.backbone, (channels, height, width), task.n_classes)
+
+    def _paths(self) -> dict[str, list[str]]:
+        return {name: list(entry.path) for name, entry in self.library.tasks.items()}
+
+    def _result(self) -> dict[str, Any]:
+        matrix = [event["accuracy"] for event in self.records.events if event["event"] == "evaluated"]
+        infos = [self.library.tasks[_task_name(i)].info for i in range(len(self.stream))]
+        metrics = {
+            "avg_accuracy": average_accuracy(matrix),
+            "forgetting": forgetting(matrix),
+            "lca": lca([info["curve"] for info in infos]),
+            "memory_mb": memory_mb(self.library.used_numbers()),
+            "tflops": tflops(sum(info["paper_flops"] for info in infos)),
+            "tflops_executed": tflops(sum(info["flops"] for info in infos)),
+            "last_task_accuracy": matrix[-1][-1],
+        }
+        seconds = [event["seconds"] for event in self.records.events if event["event"] == "learned"]
+        return {
+            "schema": SCHEMA,
+            **asdict(self.settings),
+            "metrics": metrics,
+            "accuracy": matrix,
+            "data_complete": all(info["data_complete"] for info in infos),
+            "seconds": round(sum(seconds), 2),
+        }
+
+
+def _task_name(index: int) -> str:
+    return f"t{index + 1}"
+
+
+def _without_test(task: Task) -> Task:
+    """The task as a learner may see it: its test split is empty."""
+    nothing = Split(task.test.x[:0], task.test.y[:0])
+    return replace(task, test=nothing)
+
+
+def _as_json(value: dict[str, Any]) -> dict[str, Any]:
+    """As it would come back from a file: tuples become lists."""
+
+    def plain(item: Any) -> Any:
+        if isinstance(item, dict):
+            return {key: plain(inner) for key, inner in item.items()}
+        return [plain(inner) for inner in item] if isinstance(item, list | tuple) else item
+
+    return {key: plain(inner) for key, inner in value.items()}

@@ -1,0 +1,40 @@
+"""Adam over stacks: every member has its own learning rate and weight decay. Knows nothing about networks.
+
+The same arithmetic as torch.optim.Adam (betas 0.9 and 0.999, epsilon 1e-8, L2 added to the gradient).
+"""
+
+import torch
+from torch import Tensor
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+
+
+class Adam:
+    """Moments for parameters (m, …), the members along the first axis; `lr` and `weight_decay` are (m,)."""
+
+    def __init__(self, parameters: list[Tensor], lr: Tensor, weight_decay: Tensor) -> None:
+        self.parameters = parameters
+        self.lr, self.weight_decay = lr, weight_decay
+        self.first = [torch.zeros_like(p) for p in parameters]
+        self.second = [torch.zeros_like(p) for p in parameters]
+        self.steps = 0
+
+    @torch.no_grad()
+    def step(self, gradients: tuple[Tensor, ...]) -> None:
+        self.steps += 1
+        correction1, correction2 = 1 - BETA1**self.steps, 1 - BETA2**self.steps
+        for p, gradient, first, second in zip(self.parameters, gradients, self.first, self.second, strict=True):
+            axes = (-1, *[1] * (p.dim() - 1))
+            gradient = gradient.addcmul(p, self.weight_decay.view(axes))
+            first.lerp_(gradient, 1 - BETA1)
+            second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+            denominator = (second / correction2).sqrt_().add_(EPSILON)
+            p.sub_((self.lr / correction1).view(axes) * first / denominator)
+
+    def keep(self, parameters: list[Tensor], rows: list[int]) -> "Adam":
+        """The optimiser of the members that stay: `parameters` are already theirs."""
+        kept = Adam(parameters, self.lr[rows], self.weight_decay[rows])
+        kept.first = [m[rows] for m in self.first]
+        kept.second = [m[rows] for m in self.second]
+        kept.steps = self.steps
+        return kept

@@ -1,0 +1,40 @@
+"""How many floating-point operations training really runs, counted beforehand from the trie's structure.
+
+A multiply-accumulate is two operations. A block forward costs its multiply-accumulates; its backward pass costs the
+same for the gradient of its weights (if they are trained) and the same for the gradient of its input (if something
+before it is trained). Layers without weights (norms, ReLU, pooling) are not counted, as in torch's own counter.
+"""
+
+from espalier.nets import Backbone
+from espalier.training.trie import Cell, Trie
+
+FLOPS_PER_MAC = 2
+
+
+def forward_flops(backbone: Backbone) -> int:
+    """One image through one plain network."""
+    return FLOPS_PER_MAC * sum(backbone.macs())
+
+
+def trie_flops(trie: Trie) -> tuple[int, int]:
+    """Operations per image: of a training step (forward and backward), and of evaluation (forward alone)."""
+    macs, input_macs = trie.backbone.macs(), trie.backbone.input_macs()
+    forward = backward = 0
+    for depth, cells in enumerate(trie.cells):
+        forward += len(_trunk_nodes(trie, depth)) * macs[depth]
+        for cell in cells:
+            forward += len(cell.members) * macs[depth]
+            backward += len(cell.members) * _backward_macs(cell, macs[depth], input_macs[depth])
+    return FLOPS_PER_MAC * (forward + backward), FLOPS_PER_MAC * forward
+
+
+def _trunk_nodes(trie: Trie, depth: int) -> set[tuple[str, ...]]:
+    parents = [c.parent for cells in trie.cells[depth + 1 :] for c in cells if c.parent is not None]
+    return {parent[: depth + 1] for parent in parents}
+
+
+def _backward_macs(cell: Cell, macs: int, input_macs: int) -> int:
+    weights = macs if cell.trained else 0
+    # The first trained block needs no gradient of its input, so the layers that read it skip that half.
+    inputs = macs if cell.parent is None else macs - input_macs
+    return weights + inputs

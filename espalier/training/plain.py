@@ -1,0 +1,100 @@
+"""The plain trainer: one member after another, the whole network at every step, torch's own Adam.
+
+It computes what `train` computes, without its tricks: the reference for tests and benchmarks.
+"""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from espalier.nets import EVAL, Mode, State, is_buffer
+from espalier.training.candidate import Candidate, Copy, Fresh, Member, Reuse, Setting, Trained
+from espalier.training.train import CURVE, Job, augmented, eval_batches, evaluate_frozen
+
+
+def train_one_by_one(job: Job, candidates: Sequence[Candidate], settings: Sequence[Setting]) -> list[Trained]:
+    results = []
+    for candidate in candidates:
+        for setting in settings:
+            member = Member(candidate, setting)
+            if member.trains:
+                results.append(_train_member(job, member))
+            else:
+                results.append(evaluate_frozen(job, member))
+                break
+    return results
+
+
+def _train_member(job: Job, member: Member) -> Trained:
+    protocol, task = job.protocol, job.task
+    network = _initial_network(job, member)
+    frozen = [isinstance(slot, Reuse) for slot in member.candidate]
+    parameters = [t for state in network for t in state.values() if t.requires_grad]
+    optimiser = torch.optim.Adam(parameters, lr=member.setting.lr, weight_decay=member.setting.weight_decay)
+    order, crops, drops = (job.generator(purpose) for purpose in ("batches", "augment", "dropout"))
+
+    best_accuracy, best_step, best_states = -1.0, 0, _copy(network, frozen)
+    early = [_copy(network, frozen)]
+    step = samples = 0
+
+    def evaluate() -> bool:
+        """Keep the state if it is the best so far; whether to stop."""
+        nonlocal best_accuracy, best_step, best_states
+        accuracy = _accuracy(job, network)
+        if accuracy > best_accuracy:
+            best_accuracy, best_step, best_states = accuracy, step, _copy(network, frozen)
+        return step - best_step >= protocol.patience
+
+    def result() -> Trained:
+        curve = tuple(early[min(at, len(early) - 1)] for at in range(CURVE + 1))
+        return Trained(member, best_accuracy, best_step, step, samples, best_states, curve)
+
+    evaluate()
+    for _ in range(protocol.max_epochs):
+        shuffled = torch.randperm(len(task.train), generator=order, device=job.device)
+        for number, chosen in enumerate(torch.split(shuffled, protocol.batch), start=1):
+            x = task.normalise(augmented(task.train.x[chosen], protocol, crops))
+            loss = F.cross_entropy(_forward(job, network, frozen, x, Mode(True, drops)), task.train.y[chosen])
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+            step += 1
+            samples += len(x)
+            if step <= CURVE:
+                early.append(_copy(network, frozen))
+            if (step in protocol.early or number == job.steps_per_epoch) and evaluate():
+                return result()
+    return result()
+
+
+def _initial_network(job: Job, member: Member) -> list[State]:
+    """The tensors of every block with a leading axis of one member; trained parameters require a gradient."""
+    network = []
+    for slot, fresh in zip(member.candidate, job.fresh(), strict=True):
+        source = fresh if isinstance(slot, Fresh) else job.modules[slot.module]
+        trained = isinstance(slot, Fresh | Copy)
+        network.append({n: t[None].clone().requires_grad_(trained and not is_buffer(n)) for n, t in source.items()})
+    return network
+
+
+def _forward(job: Job, network: list[State], frozen: list[bool], x: Tensor, mode: Mode) -> Tensor:
+    for block, state, is_frozen in zip(job.backbone.blocks, network, frozen, strict=True):
+        x = block.forward(state, x, EVAL if is_frozen else mode)
+    return x
+
+
+@torch.no_grad()
+def _accuracy(job: Job, network: list[State]) -> float:
+    correct = 0
+    for x, y in eval_batches(job.task, job.task.val, job.protocol.eval_batch):
+        correct += int((_forward(job, network, [True] * len(network), x, EVAL).argmax(1) == y).sum())
+    return correct / len(job.task.val)
+
+
+def _copy(network: list[State], frozen: list[bool]) -> tuple[State | None, ...]:
+    return tuple(
+        None if is_frozen else {name: tensor[0].detach().clone() for name, tensor in state.items()}
+        for state, is_frozen in zip(network, frozen, strict=True)
+    )

@@ -1,0 +1,154 @@
+"""All members of a task as one network. Knows nothing about batches, optimisers or stopping.
+
+Laid over each other the members form a trie. Where members have the same frozen prefix they are one node of the
+*trunk*: a plain forward pass without gradient, computed once. From its first trained block on a member is *live*: at
+each block the live members form *cells*. A trained cell is a stack (one grouped convolution for all its members); a
+frozen cell, behind a trained block, is one module through which its members' activations pass side by side, with
+gradient.
+"""
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from espalier.nets import EVAL, Backbone, Block, Mode, State, is_buffer
+from espalier.nets.layers import Stack
+from espalier.training.candidate import Copy, Member, ModuleStates, Reuse, Slot
+
+Prefix = tuple[str, ...]  # the modules of a frozen prefix
+
+
+@dataclass(eq=False)
+class Cell:
+    """Members that do the same at one block: their stack if they train it, or the one module they pass through.
+
+    `parent` is the frozen prefix that feeds members that become live here; None: they are fed by the block before.
+    """
+
+    members: list[int]
+    stack: Stack
+    trained: bool
+    parent: Prefix | None
+
+    def rows_of(self, members: Container[int]) -> list[int]:
+        return [row for row, number in enumerate(self.members) if number in members]
+
+    def parameters(self) -> list[Tensor]:
+        return [tensor for name, tensor in self.stack.items() if not is_buffer(name)]
+
+
+class Trie:
+    """`members` must all train something; fresh modules begin as `fresh[block]`, old ones are `modules[name]`."""
+
+    def __init__(
+        self, backbone: Backbone, members: Sequence[Member], modules: ModuleStates, fresh: Sequence[State]
+    ) -> None:
+        self.backbone, self.blocks, self.modules = backbone, backbone.blocks, modules
+        self.members = list(members)
+        self.cells: list[list[Cell]] = []
+        for depth in range(len(self.blocks)):
+            groups: dict[tuple[bool, Prefix | None, str], list[int]] = {}
+            for number, member in enumerate(self.members):
+                key = _group(member, depth)
+                if key is not None:
+                    groups.setdefault(key, []).append(number)
+            self.cells.append([self._cell(depth, key, group, fresh[depth]) for key, group in groups.items()])
+
+    def _cell(self, depth: int, key: tuple[bool, Prefix | None, str], group: list[int], fresh: State) -> Cell:
+        trained, parent, module = key
+        if not trained:
+            return Cell(group, {name: t[None] for name, t in self.modules[module].items()}, False, parent)
+        states = [self._initial(self.members[number].candidate[depth], fresh) for number in group]
+        stack = {name: torch.stack([s[name] for s in states]) for name in fresh}
+        return Cell(group, {n: t.requires_grad_(not is_buffer(n)) for n, t in stack.items()}, True, parent)
+
+    def _initial(self, slot: Slot, fresh: State) -> State:
+        return self.modules[slot.module] if isinstance(slot, Copy) else fresh
+
+    def trained_cells(self) -> list[Cell]:
+        return [cell for cells in self.cells for cell in cells if cell.trained]
+
+    def forward(self, x: Tensor, mode: Mode) -> Tensor:
+        """Logits of all members, in their order: (batch, members, classes)."""
+        trunk: dict[Prefix, Tensor] = {(): x}
+        order: list[int] = []
+        live: Tensor | None = None
+        for depth, block in enumerate(self.blocks):
+            outputs = [self._compute(block, cell, trunk, order, live, mode) for cell in self.cells[depth]]
+            order = [number for cell in self.cells[depth] for number in cell.members]
+            live = torch.cat(outputs, 1) if len(outputs) > 1 else outputs[0] if outputs else None
+            trunk = self._grow_trunk(trunk, depth)
+        assert live is not None
+        logits = live.view(len(x), len(order), -1)
+        return logits if order == sorted(order) else logits[:, _inverse(order)]
+
+    def _compute(
+        self, block: Block, cell: Cell, trunk: dict[Prefix, Tensor], order: list[int], live: Tensor | None, mode: Mode
+    ) -> Tensor:
+        if cell.parent is not None:
+            return block.forward(cell.stack, trunk[cell.parent], mode)
+        assert live is not None
+        x = _select(live, order, cell.members)
+        if cell.trained:
+            return block.forward(cell.stack, x, mode)
+        # One module for all members of the cell: they pass through it as if they were more images.
+        count = len(cell.members)
+        folded = x.reshape(len(x) * count, x.shape[1] // count, *x.shape[2:])
+        out = block.forward(cell.stack, folded, EVAL)
+        return out.reshape(len(x), -1, *out.shape[2:])
+
+    @torch.no_grad()
+    def _grow_trunk(self, trunk: dict[Prefix, Tensor], depth: int) -> dict[Prefix, Tensor]:
+        """The frozen prefixes of the next depth that some cell, there or deeper, is fed by."""
+        wanted = {c.parent[: depth + 1] for cells in self.cells[depth + 1 :] for c in cells if c.parent is not None}
+        return {prefix: self._frozen(depth, prefix[-1], trunk[prefix[:-1]]) for prefix in sorted(wanted)}
+
+    def _frozen(self, depth: int, module: str, x: Tensor) -> Tensor:
+        stack = {name: tensor[None] for name, tensor in self.modules[module].items()}
+        return self.blocks[depth].forward(stack, x, EVAL)
+
+    def keep(self, numbers: list[int]) -> None:
+        """Let only these members stay, renumbered in that order. Their tensors are new ones, and contiguous."""
+        renumbered = {old: new for new, old in enumerate(numbers)}
+        self.members = [self.members[number] for number in numbers]
+        for cells in self.cells:
+            for cell in cells:
+                rows = cell.rows_of(renumbered)
+                if cell.trained:
+                    cell.stack = take_rows(cell.stack, rows)
+                cell.members = [renumbered[cell.members[row]] for row in rows]
+            cells[:] = [cell for cell in cells if cell.members]
+
+
+def take_rows(stack: Stack, rows: list[int]) -> Stack:
+    return {name: tensor.detach()[rows].requires_grad_(tensor.requires_grad) for name, tensor in stack.items()}
+
+
+def _group(member: Member, depth: int) -> tuple[bool, Prefix | None, str] | None:
+    """What cell a member is in at a block: (trained, the prefix that feeds it, the frozen module); None: in none."""
+    frozen = [slot.module if isinstance(slot, Reuse) else None for slot in member.candidate[: depth + 1]]
+    live_before = None in frozen[:-1]
+    slot = member.candidate[depth]
+    if isinstance(slot, Reuse):
+        return (False, None, slot.module) if live_before else None
+    if live_before:
+        return (True, None, "")
+    return (True, tuple(module for module in frozen[:-1] if module is not None), "")
+
+
+def _select(live: Tensor, order: list[int], members: list[int]) -> Tensor:
+    """The channels of `members`, which lie in `live` in the given order: a view where they are neighbours."""
+    if members == order:
+        return live
+    width = live.shape[1] // len(order)
+    places = [order.index(number) for number in members]
+    if places == list(range(places[0], places[0] + len(places))):
+        return live.narrow(1, places[0] * width, len(places) * width)
+    per_member = live.view(len(live), len(order), width, *live.shape[2:])
+    return per_member[:, places].flatten(1, 2)
+
+
+def _inverse(order: list[int]) -> list[int]:
+    return [order.index(number) for number in sorted(order)]
