@@ -54,18 +54,25 @@ class ImageSet:
             array, ids = np.asarray(images), np.asarray(labels)
         except ValueError:
             raise InputError("the images or labels are ragged; give every image the same size.") from None
+        if array.size == 0 or ids.size == 0:
+            raise InputError(f"there are no images in an array of shape {array.shape} with {ids.size} labels.")
         if array.ndim == 3:
             array = array[..., None]
         if array.ndim == 4 and array.shape[3] not in (1, 3) and array.shape[1] in (1, 3):
             array = array.transpose(0, 2, 3, 1)
-        if ids.ndim == 2 and ids.shape[1] == 1:
-            ids = ids[:, 0]
-        if not np.issubdtype(ids.dtype, np.integer):
-            raise InputError(f"labels must be whole numbers, not {ids.dtype}; pass class_names for the words.")
-        if class_names is None and ids.max(initial=-1) >= len(ids):
-            raise InputError(f"label {ids.max()} means more classes than images; count classes from 0, or name them.")
-        names = class_names if class_names is not None else [str(i) for i in range(int(ids.max(initial=-1)) + 1)]
-        return ImageSet(np.ascontiguousarray(_as_uint8(array)), ids.astype(np.int64), tuple(names))
+        labels = _whole_numbers(ids[:, 0] if ids.ndim == 2 and ids.shape[1] == 1 else ids)
+        if class_names is None:
+            highest = int(labels.max())
+            if highest >= len(labels):
+                raise InputError(f"label {highest} means more classes than images; count classes from 0, or name them.")
+            class_names = [str(i) for i in range(highest + 1)]
+        return ImageSet(np.ascontiguousarray(_as_uint8(array)), labels, tuple(class_names))
+
+
+def _whole_numbers(ids: NDArray[Any]) -> Labels:
+    if not np.issubdtype(ids.dtype, np.integer):
+        raise InputError(f"labels must be whole numbers, not {ids.dtype}; pass class_names for the words.")
+    return ids.astype(np.int64)
 
 
 def _as_uint8(array: NDArray[Any]) -> Images:

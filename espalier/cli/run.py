@@ -1,0 +1,71 @@
+"""`espalier run`: one learner on one stream. `espalier learners`: what there is."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column, Table
+
+from espalier.cli.console import DataOption, console, error_console, say
+from espalier.learners import LEARNERS
+from espalier.runs import Moment, Settings, Watch
+from espalier.runs import run as do_run
+
+
+def run(
+    stream: Annotated[str, typer.Argument(metavar="STREAM")],
+    learner: Annotated[str, typer.Argument(metavar="LEARNER")],
+    backbone: Annotated[str | None, typer.Option(help="Else the usual one for the stream.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="paper or quick; else the usual one for the stream.")] = None,
+    seed: Annotated[int, typer.Option(min=0)] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where run folders go.")] = Path("runs"),
+    data: DataOption = None,
+) -> None:
+    """Learn a stream task by task. The same command goes on with a run that was stopped, and shows a finished one."""
+    settings = Settings.of(stream, learner, seed, backbone, protocol)
+    with watching(f"{stream} {learner}") as watch:
+        result = do_run(settings, out, data, device, watch)
+    print_results([result])
+    say(f"Run folder: {out / settings.folder_name}")
+
+
+def learners() -> None:
+    """List the learners."""
+    table = Table(Column("learner", no_wrap=True), "what it does", box=None, pad_edge=False)
+    for name, (_, description) in LEARNERS.items():
+        table.add_row(name, description)
+    console.print(table)
+
+
+def print_results(results: list[dict[str, Any]]) -> None:
+    columns = ("average accuracy", "forgetting", "LCA@5", "memory MB", "TFLOPs", "seconds")
+    table = Table(Column("stream", no_wrap=True), Column("learner", no_wrap=True), *columns, box=None, pad_edge=False)
+    for result in results:
+        m = result["metrics"]
+        numbers = f"{m['avg_accuracy']:.3f}", f"{m['forgetting']:+.3f}", f"{m['lca']:.3f}", f"{m['memory_mb']:.2f}"
+        table.add_row(result["stream"], result["learner"], *numbers, f"{m['tflops']:.3g}", f"{result['seconds']:.0f}")
+    console.print(table)
+
+
+@contextmanager
+def watching(title: str) -> Iterator[Watch]:
+    """A progress display: which task, how far, how many candidates still train, the best so far, the time left."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, *times, console=error_console, transient=True, disable=not error_console.is_terminal
+    ) as progress:
+        bar = progress.add_task(title, total=None, state="")
+
+        def watch(moment: Moment) -> None:
+            share = moment.step / moment.most_steps if moment.most_steps else 0
+            state = f"task {moment.task + 1} of {moment.tasks}"
+            if moment.members:
+                state += f", {moment.members} candidates training, best {moment.best:.3f}"
+            progress.update(bar, total=moment.tasks, completed=moment.task + share, state=state)
+
+        yield watch
