@@ -1,15 +1,18 @@
 """`espalier bench`: the measurements that the docs quote."""
 
 import platform
+from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
 from rich.table import Column, Table
 
+from espalier.bench import mini
 from espalier.bench.streams import time_stream, walk
 from espalier.cli.console import DataOption, console, counter, progress_bar, say
 from espalier.data.folder import DataFolder
+from espalier.runs.hardware import hardware, versions
 from espalier.streams import STREAMS, stream
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed; each command prints what it compares with.")
@@ -66,3 +69,28 @@ def bench_walk(
     console.print(
         f"{name}: {len(chosen)} tasks in {result.seconds:.1f} s, {result.peak_memory / 2**30:.2f} GiB of memory at most"
     )
+
+
+@app.command("mini")
+def bench_mini(
+    seeds: Annotated[int, typer.Option(min=1)] = 3,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where run folders go.")] = Path("runs/mini"),
+    workers: Annotated[int | None, typer.Option(min=1, help="Processes; else one per core.")] = None,
+) -> None:
+    """What the paper is about, on the five mini transfer streams: means over seeds, ± standard deviation."""
+    results = {}
+    total = seeds * len(mini.STREAMS) * len(mini.LEARNERS)
+    with progress_bar() as progress:
+        count = counter(progress, "runs")
+        count(0, total)
+        for settings, result in mini.run_all(seeds, out, workers):
+            results[settings] = result
+            count(len(results), total)
+    columns = ("average accuracy", "forgetting", "transfer", "last task", "memory MB", "seconds")
+    table = Table(Column("stream", no_wrap=True), Column("learner", no_wrap=True), *columns, box=None)
+    for line in mini.lines(results):
+        spreads = (line.average, line.forgetting, line.transfer, line.last)
+        numbers = [f"{mean:+.3f} ± {deviation:.3f}" for mean, deviation in spreads]
+        table.add_row(line.stream, line.learner, *numbers, f"{line.memory_mb:.2f}", f"{line.seconds:.0f}")
+    console.print(table)
+    say(f"{seeds} seeds; backbone tiny, protocol quick; {versions()}; {hardware(torch.device('cpu'))}")

@@ -17,7 +17,7 @@ from espalier.data.folder import DataFolder
 from espalier.errors import InputError
 from espalier.evaluation import accuracy, average_accuracy, forgetting, lca, memory_mb, tflops
 from espalier.files import read_json, write_json
-from espalier.learners import learner
+from espalier.learners import Learner, learner
 from espalier.learners.lesson import Learned, Lesson, to_device
 from espalier.library import Change, Library, TaskEntry
 from espalier.nets import Backbone, backbone
@@ -75,22 +75,28 @@ def run(
     data: DataFolder | str | Path | None = None,
     device: str = "cpu",
     watch: Watch = lambda moment: None,
+    own_learner: Learner | None = None,
 ) -> dict[str, Any]:
-    """Do the run, or what is left of it, and return its result. A finished run is not done again."""
+    """Do the run, or what is left of it, and return its result. A finished run is not done again.
+
+    `own_learner` is used in place of the learner that `settings.learner` names.
+    """
     folder = Path(out) / settings.folder_name
     if (folder / "result.json").is_file():
         finished: dict[str, Any] = read_json(folder / "result.json")
         return finished
     chosen = stream(settings.stream, settings.seed, data)
-    return _Loop(settings, folder, chosen, torch.device(device), watch).run()
+    return _Loop(settings, own_learner or learner(settings.learner), folder, chosen, _device(device), watch).run()
 
 
 class _Loop:
     """The run loop, and what it knows while it runs."""
 
-    def __init__(self, settings: Settings, folder: Path, chosen: Stream, device: torch.device, watch: Watch) -> None:
+    def __init__(
+        self, settings: Settings, own: Learner, folder: Path, chosen: Stream, device: torch.device, watch: Watch
+    ) -> None:
         self.settings, self.folder, self.stream, self.device, self.watch = settings, folder, chosen, device, watch
-        self.learner, self.protocol = learner(settings.learner), protocol(settings.protocol)
+        self.learner, self.protocol = own, protocol(settings.protocol)
         self.library = self._open_library()
 
     def _open_library(self) -> Library:
@@ -237,6 +243,15 @@ class _Loop:
             "data_complete": all(info["data_complete"] for info in infos),
             "seconds": round(sum(seconds), 2),
         }
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"there is no device {name!r} here; use cpu, or cuda where there is a GPU.") from None
+    return device
 
 
 def _task_name(index: int) -> str:

@@ -1,0 +1,34 @@
+"""Several runs side by side, a process each. Knows nothing about what they are for.
+
+A small network does not gain from a second thread, so each process has one, and there are as many as cores.
+"""
+
+import multiprocessing
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from espalier.learners import Learner
+from espalier.runs.run import Settings, run
+
+Job = tuple[Settings, Learner | None]
+
+
+def run_many(
+    jobs: Sequence[Job], out: Path, data: Path | None = None, device: str = "cpu", workers: int | None = None
+) -> Iterator[tuple[Settings, dict[str, Any]]]:
+    """Results as they come. What was finished before is not run again."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context) as pool:
+        waiting = {pool.submit(_work, settings, own, out, data, device): settings for settings, own in jobs}
+        for done in as_completed(waiting):
+            yield waiting[done], done.result()
+
+
+def _work(settings: Settings, own: Learner | None, out: Path, data: Path | None, device: str) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    return run(settings, out, data, device, own_learner=own)
