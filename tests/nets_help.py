@@ -44,14 +44,14 @@ def task(classes: int = 3, size: int = 8, train: int = 20, val: int = 15, channe
     def split(count: int) -> Split:
         y = torch.arange(count) % classes
         noise = torch.rand(count, channels, size, size, generator=draw, dtype=torch.float32)
-        x = ((patterns[y] + 3 * noise) * 63).to(torch.uint8)
+        x = ((patterns[y] + noise) * 127).to(torch.uint8)
         order = torch.randperm(count, generator=draw)
         return Split(x[order], y[order])
 
-    splits = [split(count) for count in (train, val, 6)]
-    mean, std = (t.to(torch.get_default_dtype()) for t in statistics(splits[0].x))
+    known, judged, test = (split(count) for count in (train, val, 6))
+    mean, std = (t.to(torch.get_default_dtype()) for t in statistics(known.x))
     spec = TaskSpec("made", tuple(map(str, range(classes))), None, None, size=size, channels=channels)
-    return Task(spec, *splits, mean, std, complete=True)
+    return Task(spec, known, judged, test, mean, std, complete=True)
 
 
 def modules(net: Backbone, *names: str) -> dict[str, State]:

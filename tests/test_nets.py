@@ -37,7 +37,7 @@ def test_alexnet_and_fc_have_the_papers_sizes() -> None:
 
 
 def test_an_unknown_backbone_is_an_input_error() -> None:
-    with pytest.raises(InputError, match="no backbone 'vgg'; the backbones are resnet, .*tiny"):
+    with pytest.raises(InputError, match=r"no backbone 'vgg'; the backbones are resnet, .*tiny"):
         backbone("vgg", COLOUR, 10)
 
 
@@ -204,7 +204,7 @@ def test_evaluation_changes_no_statistic() -> None:
 def test_every_cut_of_the_resnet_computes_the_same_function(cut: str) -> None:
     whole, other = (backbone(name, (3, 8, 8), 10) for name in ("resnet", cut))
     states = start(whole)
-    renamed = {}
+    renamed: State = {}
     sources = iter([(number, piece) for number, block in enumerate(whole.blocks) for piece in range(len(block.pieces))])
     for number, block in enumerate(other.blocks):
         for piece in range(len(block.pieces)):

@@ -92,6 +92,8 @@ def _picture(array: np.ndarray, spec: TaskSpec, order: np.ndarray | None) -> Ima
     picture = Image.fromarray(array if array.shape[2] == 3 else array[:, :, 0])
     if picture.size != (spec.size, spec.size):
         picture = picture.resize((spec.size, spec.size), Image.Resampling.BILINEAR)
+    if spec.background is not None:
+        picture = picture.convert("L")
     if spec.channels == 3:
         picture = picture.convert("RGB")
     if spec.background is not None:

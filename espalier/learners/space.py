@@ -31,7 +31,7 @@ def warm(path: Path, head_fits: bool, depth: int) -> list[Candidate]:
 def prefix(path: Path, head_fits: bool, depth: int) -> list[Candidate]:
     """New first blocks under a frozen rest, with the old head where it fits, and with a new one."""
     candidates: list[Candidate] = []
-    for new in range(1, depth + 1):
+    for new in range(1, min(depth, len(path) - 1) + 1):
         slots: list[Slot] = [*(Fresh() for _ in range(new)), *(Reuse(module) for module in path[new:-1])]
         if head_fits:
             candidates.append((*slots, Reuse(path[-1])))
@@ -55,6 +55,6 @@ class Space:
             candidate
             for name, depth in self.pieces
             for path in paths
-            for candidate in PIECES[name](path, lesson.head_fits(path), depth or blocks)
+            for candidate in PIECES[name](path, lesson.head_fits(path), min(depth or blocks, blocks))
         ]
         return list(dict.fromkeys(found or [all_fresh(lesson)]))

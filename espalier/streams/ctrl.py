@@ -20,7 +20,8 @@ class Cast:
     """Which datasets play the parts, and how large a task is."""
 
     lead: str = "cifar10"
-    coloured: str = "mnist"
+    coloured: str = "mnist"  # first and last in s_in
+    guest: str = "cifar10"  # second in s_in
     others: tuple[str, ...] = ("mnist", "dtd", "fashion-mnist", "svhn")  # between the first task and the last
     large: Size = (400, 200)
     small: Size = (40, 20)
@@ -42,8 +43,7 @@ def s_plus(name: str, seed: int, data: DataFolder, cast: Cast = PAPER) -> list[T
 
 
 def s_in(name: str, seed: int, data: DataFolder, cast: Cast = PAPER) -> list[TaskSpec]:
-    """The lead dataset takes the place of the first of the others."""
-    tasks = _tasks(name, seed, data, cast, [cast.coloured, cast.lead, *cast.others[1:]])
+    tasks = _tasks(name, seed, data, cast, [cast.coloured, cast.guest, *cast.others[1:]])
     first, last = generator(seed, name, "colours").permutation(sorted(COLOURS))[:2]
     return [
         replace(_sized(tasks[0], cast.large), background=str(first)),

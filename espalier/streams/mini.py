@@ -1,6 +1,6 @@
 """CTrL's streams on embedded images of 16×16, small enough for a laptop and in need of no download.
 
-`shapes` plays CIFAR-10's part: it takes many images to learn. `digits` are real ones.
+`shapes` plays CIFAR-10's part, and coloured MNIST's: it takes many images to learn. `digits` are real ones.
 """
 
 from functools import partial
@@ -9,7 +9,8 @@ from espalier.streams import ctrl, long
 
 CAST = ctrl.Cast(
     lead="shapes",
-    coloured="digits",
+    coloured="shapes",
+    guest="digits",
     others=("letters", "textures", "flags", "glyphs"),
     large=(60, 30),
     small=(10, 10),

@@ -145,7 +145,7 @@ def _render(x: Tensor, spec: TaskSpec) -> Tensor:
     if spec.background is None:
         x = transforms.to_channels(x, spec.channels)
     else:
-        x = transforms.recolour_background(x, COLOURS[spec.background])
+        x = transforms.recolour_background(transforms.to_channels(x, 1), COLOURS[spec.background])
     if spec.permutation is not None:
         order = pixel_order(spec.permutation, spec.size)
         # NumPy's take is four times as fast as torch's indexing here.

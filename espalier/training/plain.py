@@ -9,9 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from espalier.nets import EVAL, Mode, State, is_buffer
+from espalier.nets import EVAL, State, is_buffer
 from espalier.training.candidate import Candidate, Copy, Fresh, Member, Reuse, Setting, Trained
 from espalier.training.train import CURVE, Job, augmented, eval_batches, evaluate_frozen
+from espalier.training.trie import Modes, evaluating
 
 
 def train_one_by_one(job: Job, candidates: Sequence[Candidate], settings: Sequence[Setting]) -> list[Trained]:
@@ -33,7 +34,7 @@ def _train_member(job: Job, member: Member) -> Trained:
     frozen = [isinstance(slot, Reuse) for slot in member.candidate]
     parameters = [t for state in network for t in state.values() if t.requires_grad]
     optimiser = torch.optim.Adam(parameters, lr=member.setting.lr, weight_decay=member.setting.weight_decay)
-    order, crops, drops = (job.generator(purpose) for purpose in ("batches", "augment", "dropout"))
+    order, crops = job.generator("batches"), job.generator("augment")
 
     best_accuracy, best_step, best_states = -1.0, 0, _copy(network, frozen)
     early = [_copy(network, frozen)]
@@ -56,7 +57,7 @@ def _train_member(job: Job, member: Member) -> Trained:
         shuffled = torch.randperm(len(task.train), generator=order, device=job.device)
         for number, chosen in enumerate(torch.split(shuffled, protocol.batch), start=1):
             x = task.normalise(augmented(task.train.x[chosen], protocol, crops))
-            loss = F.cross_entropy(_forward(job, network, frozen, x, Mode(True, drops)), task.train.y[chosen])
+            loss = F.cross_entropy(_forward(job, network, frozen, x, job.modes(step)), task.train.y[chosen])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -79,9 +80,9 @@ def _initial_network(job: Job, member: Member) -> list[State]:
     return network
 
 
-def _forward(job: Job, network: list[State], frozen: list[bool], x: Tensor, mode: Mode) -> Tensor:
-    for block, state, is_frozen in zip(job.backbone.blocks, network, frozen, strict=True):
-        x = block.forward(state, x, EVAL if is_frozen else mode)
+def _forward(job: Job, network: list[State], frozen: list[bool], x: Tensor, modes: Modes) -> Tensor:
+    for depth, (block, state) in enumerate(zip(job.backbone.blocks, network, strict=True)):
+        x = block.forward(state, x, EVAL if frozen[depth] else modes(depth))
     return x
 
 
@@ -89,7 +90,7 @@ def _forward(job: Job, network: list[State], frozen: list[bool], x: Tensor, mode
 def _accuracy(job: Job, network: list[State]) -> float:
     correct = 0
     for x, y in eval_batches(job.task, job.task.val, job.protocol.eval_batch):
-        correct += int((_forward(job, network, [True] * len(network), x, EVAL).argmax(1) == y).sum())
+        correct += int((_forward(job, network, [True] * len(network), x, evaluating).argmax(1) == y).sum())
     return correct / len(job.task.val)
 
 

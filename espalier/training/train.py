@@ -21,7 +21,7 @@ from espalier.training.adam import Adam
 from espalier.training.candidate import Candidate, Member, ModuleStates, Reuse, Setting, Trained
 from espalier.training.cost import forward_flops, trie_flops
 from espalier.training.protocol import Protocol
-from espalier.training.trie import Cell, Trie, take_rows
+from espalier.training.trie import Cell, Modes, Trie, evaluating, take_rows
 
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
 PACK_WHEN_LEFT = 0.25  # the share of a stack that must have stopped before it is packed again
@@ -46,8 +46,13 @@ class Job:
         states = [block.init(g) for block, g in zip(self.backbone.blocks, generators, strict=True)]
         return [{name: t.to(self.device) for name, t in state.items()} for state in states]
 
-    def generator(self, *purpose: str, device: str | torch.device | None = None) -> torch.Generator:
+    def generator(self, *purpose: str | int, device: str | torch.device | None = None) -> torch.Generator:
         return torch.Generator(device or self.device).manual_seed(torch_seed(self.seed, *self.place, *purpose))
+
+    def modes(self, step: int) -> Modes:
+        """How blocks run at a training step. A dropout mask is named by step and block: it is the same for every
+        member, whatever else is in the stack."""
+        return lambda depth: Mode(True, self.generator("dropout", step, self.backbone.blocks[depth].name))
 
     @property
     def device(self) -> torch.device:
@@ -150,7 +155,7 @@ class _Run:
 
     def train(self) -> None:
         job, protocol = self.job, self.job.protocol
-        order, crops, drops = (job.generator(purpose) for purpose in ("batches", "augment", "dropout"))
+        order, crops = job.generator("batches"), job.generator("augment")
         most = protocol.max_epochs * job.steps_per_epoch
         self._remember_early()
         self._evaluate(most)
@@ -158,15 +163,15 @@ class _Run:
             shuffled = torch.randperm(len(job.task.train), generator=order, device=job.device)
             for number, chosen in enumerate(torch.split(shuffled, protocol.batch), start=1):
                 x = augmented(job.task.train.x[chosen], protocol, crops)
-                self._train_step(job.task.normalise(x), job.task.train.y[chosen], Mode(True, drops))
+                self._train_step(job.task.normalise(x), job.task.train.y[chosen])
                 if self.step in protocol.early or number == job.steps_per_epoch:
                     self._evaluate(most)
                 if not self.trie.members:
                     return
         self._leave(list(range(len(self.trie.members))))
 
-    def _train_step(self, x: Tensor, y: Tensor, mode: Mode) -> None:
-        logits = self.trie.forward(x, mode)
+    def _train_step(self, x: Tensor, y: Tensor) -> None:
+        logits = self.trie.forward(x, self.job.modes(self.step))
         loss = member_losses(logits, y).sum()
         parameters = [p for trainee in self.trainees for p in trainee.adam.parameters]
         gradients = iter(torch.autograd.grad(loss, parameters))
@@ -187,6 +192,7 @@ class _Run:
         """Validation accuracy of every member; the best states are kept, and who has waited too long stops."""
         accuracy = self._accuracy()
         improved = accuracy > self.best_accuracy
+        improved[list(self.stopped)] = False  # still in the stack, but no more in training
         self.best_accuracy = torch.where(improved, accuracy, self.best_accuracy)
         self.best_step = torch.where(improved, self.step, self.best_step)
         for trainee in self.trainees:
@@ -202,7 +208,7 @@ class _Run:
     def _accuracy(self) -> Tensor:
         correct = torch.zeros(len(self.trie.members), dtype=torch.float64, device=self.job.device)
         for x, y in eval_batches(self.job.task, self.job.task.val, self.job.protocol.eval_batch):
-            correct += (self.trie.forward(x, EVAL).argmax(2) == y[:, None]).sum(0)
+            correct += (self.trie.forward(x, evaluating).argmax(2) == y[:, None]).sum(0)
         self.flops += len(self.job.task.val) * trie_flops(self.trie)[1]
         return correct / len(self.job.task.val)
 
@@ -212,8 +218,8 @@ class _Run:
             steps, samples = self.stopped.get(number, (self.step, self.samples))
             states = self._states(number, lambda trainee: trainee.best)
             early = [
-                self._states(number, lambda trainee, at=at: trainee.early[min(at, len(trainee.early) - 1)])  # type: ignore[misc]
-                for at in range(CURVE + 1)
+                self._states(number, lambda trainee, at=at: trainee.early[at])  # type: ignore[misc]
+                for at in (min(step, steps) for step in range(CURVE + 1))
             ]
             member = self.trie.members[number]
             accuracy, step = self.best_accuracy[number].item(), int(self.best_step[number])

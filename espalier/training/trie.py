@@ -7,7 +7,7 @@ frozen cell, behind a trained block, is one module through which its members' ac
 gradient.
 """
 
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,7 @@ from espalier.nets.layers import Stack
 from espalier.training.candidate import Copy, Member, ModuleStates, Reuse, Slot
 
 Prefix = tuple[str, ...]  # the modules of a frozen prefix
+Modes = Callable[[int], Mode]  # how the blocks run: a block's depth → a mode for one pass through it
 
 
 @dataclass(eq=False)
@@ -70,14 +71,14 @@ class Trie:
     def trained_cells(self) -> list[Cell]:
         return [cell for cells in self.cells for cell in cells if cell.trained]
 
-    def forward(self, x: Tensor, mode: Mode) -> Tensor:
+    def forward(self, x: Tensor, modes: Modes) -> Tensor:
         """Logits of all members, in their order: (batch, members, classes)."""
         # Grouped convolutions are faster in this layout, on processors by a seventh, on GPUs by more.
         trunk: dict[Prefix, Tensor] = {(): x.contiguous(memory_format=torch.channels_last)}
         order: list[int] = []
         live: Tensor | None = None
         for depth, block in enumerate(self.blocks):
-            outputs = [self._compute(block, cell, trunk, order, live, mode) for cell in self.cells[depth]]
+            outputs = [self._compute(block, cell, trunk, order, live, modes(depth)) for cell in self.cells[depth]]
             order = [number for cell in self.cells[depth] for number in cell.members]
             live = torch.cat(outputs, 1) if len(outputs) > 1 else outputs[0] if outputs else None
             trunk = self._grow_trunk(trunk, depth)
@@ -121,6 +122,10 @@ class Trie:
                     cell.stack = take_rows(cell.stack, rows)
                 cell.members = [renumbered[cell.members[row]] for row in rows]
             cells[:] = [cell for cell in cells if cell.members]
+
+
+def evaluating(depth: int) -> Mode:
+    return EVAL
 
 
 def take_rows(stack: Stack, rows: list[int]) -> Stack:

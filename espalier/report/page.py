@@ -1,0 +1,81 @@
+"""One HTML page about finished runs, with nothing to load from elsewhere. The words and looks are in `page.html`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from espalier.errors import InputError
+from espalier.files import write_bytes
+from espalier.report.picture import library_svg, module_users
+from espalier.report.runs import Finished, summary
+
+
+def page(runs: Sequence[Finished], title: str) -> str:
+    environment = Environment(
+        autoescape=True,
+        loader=PackageLoader("espalier", "report"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"figure": _figure, "signed": _signed, "facts": _facts}
+    return environment.get_template("page.html").render(
+        title=title, rows=summary(runs), runs=[_section(run) for run in runs]
+    )
+
+
+def write_page(runs: Sequence[Finished], path: Path, title: str) -> None:
+    content = page(runs, title).encode("utf-8", "replace")
+    try:
+        write_bytes(path, content)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); choose another place for the page.") from None
+
+
+def _section(run: Finished) -> dict[str, Any]:
+    used = module_users(run)
+    return {
+        "run": run,
+        "picture": Markup(library_svg(run)),  # all text in it is escaped there
+        "places": len(run.tasks) * len(run.blocks),
+        "used": len(used),
+        "idle": len(run.modules) - len(used),
+        "data": _parts(run.settings, "data"),
+        "protocol": _parts(run.settings, "protocol_details"),
+        "versions": _parts(run.settings, "versions"),
+        "hardware": _parts(run.settings, "hardware"),
+    }
+
+
+def _parts(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
+    value = settings.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _facts(table: object) -> str:
+    """The plain values of a table, in a line."""
+    if not isinstance(table, dict):
+        return ""
+    return ", ".join(f"{key.replace('_', ' ')} {_words(value)}" for key, value in table.items() if value != "")
+
+
+def _words(value: object) -> str:
+    """Tables within the table only by their number: this is a line, the rest is in `run.json`."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | dict):
+        plain = isinstance(value, list) and not any(isinstance(item, list | dict) for item in value)
+        return " ".join(map(str, value)) if plain else f"of size {len(value)}"
+    return str(value)
+
+
+def _figure(value: float) -> str:
+    """Three digits that count; whole numbers from a hundred on."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3f}".replace("-", "−") if round(value, 3) else "0.000"

@@ -1,0 +1,177 @@
+"""The prior: which past tasks are near a new one."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sklearn.neighbors import KNeighborsClassifier
+from torch import Tensor
+
+from espalier.learners import prior
+from espalier.learners.lesson import Lesson
+from espalier.learners.prior import Prior, _evenly, nearest_labels, neighbour_accuracies
+from espalier.nets import Backbone, State, backbone
+from espalier.streams.task import Split
+from espalier.training.train import forward_path
+from tests.nets_help import lesson, modules, random
+
+NET = backbone("tiny", (3, 8, 8), 3)
+OLD = modules(NET, "a", "b")
+NAMES = [block.name for block in NET.blocks]
+
+
+def path(letters: str) -> tuple[str, ...]:
+    return tuple(f"{letter}.{name}" for letter, name in zip(letters, NAMES, strict=True))
+
+
+PATHS = {"t1": path("aaaaa"), "t2": path("bbbbb"), "t3": path("aabbb"), "t4": path("aabbb")}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Lesson:
+    return lesson(tmp_path_factory.mktemp("past"), NET, PATHS, OLD)
+
+
+# Nearest neighbours
+
+
+@pytest.mark.parametrize(("known", "classes", "features"), [(100, 2, 3), (100, 10, 8), (57, 30, 2), (5, 3, 4)])
+def test_labels_are_those_of_scikit_learn(known: int, classes: int, features: int) -> None:
+    draw = random(known + classes)
+    x, asked = (torch.randn(count, features, generator=draw) for count in (known, 300))
+    y = torch.randint(0, classes, (known,), generator=draw)
+    wanted = KNeighborsClassifier(n_neighbors=5).fit(x.numpy(), y.numpy()).predict(asked.numpy())
+    assert nearest_labels(x, y, asked, classes).tolist() == wanted.tolist()
+
+
+def test_fewer_images_than_neighbours_all_vote_and_ties_go_to_the_smaller_label() -> None:
+    known, asked = torch.tensor([[0.0], [1.0], [5.0]]), torch.tensor([[4.9]])
+    assert nearest_labels(known, torch.tensor([1, 1, 2]), asked, 3).tolist() == [1]
+    assert nearest_labels(known, torch.tensor([2, 1, 0]), asked, 3).tolist() == [0]
+
+
+def test_distances_are_exact_far_from_the_origin() -> None:
+    known = 1e4 + torch.arange(20.0)[:, None] / 16
+    labels = torch.arange(20) // 10
+    assert nearest_labels(known, labels, known[[0, 19]], 2).tolist() == [0, 1]
+
+
+# Scores
+
+
+def score(made: Lesson, letters: str) -> float:
+    """The accuracy of scikit-learn's classifier on the features before the head."""
+    states = [OLD[module] for module in path(letters)[:-1]]
+    train, val = made.task.train, made.task.val
+    features = [forward_path(NET, states, made.task.normalise(split.x)).numpy() for split in (train, val)]
+    neighbours = KNeighborsClassifier(n_neighbors=5).fit(features[0], train.y.numpy())
+    return float(neighbours.score(features[1], val.y.numpy()))
+
+
+def test_scores_come_in_the_order_of_paths(made: Lesson) -> None:
+    letters = ["aaaaa", "bbbbb", "aabba", "aabbb", "abaaa"]
+    found = neighbour_accuracies(made, [path(one) for one in letters])
+    assert found == pytest.approx([score(made, one) for one in letters])
+    assert len(set(found)) > 1
+
+
+def test_paths_that_share_their_first_blocks_share_the_passes(made: Lesson, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: Counter[str] = Counter()
+
+    def counted(net: Backbone, states: Sequence[State], x: Tensor) -> Tensor:
+        passes[net.blocks[0].name] += len(x)
+        return forward_path(net, states, x)
+
+    monkeypatch.setattr(prior, "forward_path", counted)
+    images = len(made.task.train) + len(made.task.val)
+    neighbour_accuracies(made, [path("aaaaa"), path("aabbb"), path("aabba"), path("aaaab")])
+    assert passes == {"stem": images, "stage1": images, "stage2": 2 * images, "stage3": 2 * images}
+
+
+# The choice
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, *scores: float) -> None:
+    def accuracies(made: Lesson, paths: Sequence[object]) -> list[float]:
+        return list(scores)
+
+    monkeypatch.setattr(prior, "neighbour_accuracies", accuracies)
+
+
+@pytest.mark.parametrize(("k", "wanted"), [(1, ["t2"]), (2, ["t2", "t4"]), (None, ["t2", "t4", "t1", "t3"])])
+def test_the_best_k_are_chosen_best_first(
+    made: Lesson, monkeypatch: pytest.MonkeyPatch, k: int | None, wanted: list[str]
+) -> None:
+    scripted(monkeypatch, 0.4, 0.9, 0.1, 0.5)
+    assert Prior(k=k).choose(made) == [PATHS[name] for name in wanted]
+
+
+def test_ties_go_to_the_latest_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    twins = OLD | {name.replace("a.", "c.", 1): state for name, state in OLD.items() if name.startswith("a.")}
+    paths = {"t1": path("aaaaa"), "t2": path("ccccc"), "t3": path("aaaac")}
+    tied = lesson(tmp_path, NET, paths, twins)
+    assert Prior(k=None).choose(tied) == [paths["t3"], paths["t2"], paths["t1"]]
+    scripted(monkeypatch, 0.7, 0.5, 0.7)
+    assert Prior(k=2).choose(tied) == [paths["t3"], paths["t1"]]
+
+
+def test_what_was_scored_is_recorded(made: Lesson) -> None:
+    seen: list[tuple[str, dict[str, Any]]] = []
+    Prior().choose(replace(made, record=lambda event, what: seen.append((event, what))))
+    ((event, what),) = seen
+    assert (event, what["kind"]) == ("prior", "nearest")
+    assert list(what["scores"]) == list(PATHS)
+    assert what["scores"]["t2"] == pytest.approx(score(made, "bbbbb"))
+    assert what["scores"]["t3"] == what["scores"]["t4"]
+
+
+def test_the_random_prior_is_seeded(made: Lesson) -> None:
+    chooser = Prior("random", k=None)
+    orders = [chooser.choose(replace(made, seed=seed)) for seed in range(12)]
+    assert orders == [chooser.choose(replace(made, seed=seed)) for seed in range(12)]
+    assert all(sorted(order) == sorted(PATHS.values()) for order in orders)
+    assert len({order[0] for order in orders}) > 1
+    by_task = [chooser.choose(replace(made, index=index)) for index in range(12)]
+    assert len({tuple(order) for order in by_task}) > 1
+    assert Prior("random", k=1).choose(made) == chooser.choose(made)[:1]
+
+
+# Which images
+
+
+def split(labels: list[int]) -> Split:
+    """Images that tell their place."""
+    return Split(torch.arange(len(labels), dtype=torch.uint8).view(-1, 1, 1, 1), torch.tensor(labels))
+
+
+def test_images_are_taken_evenly_from_the_classes() -> None:
+    many = split([0] * 20 + [1] * 5 + [2] * 2)
+    taken = _evenly(many, 12)
+    assert taken.y.bincount().tolist() == [5, 5, 2]
+    assert taken.x.flatten().tolist() == [0, 1, 2, 3, 4, 20, 21, 22, 23, 24, 25, 26]  # the first of each, in order
+    assert torch.equal(many.y[taken.x.flatten().long()], taken.y)
+
+
+def test_a_mixed_split_stays_mixed_and_a_small_one_whole() -> None:
+    mixed = split([2, 0, 1, 1, 0, 2, 2, 1, 0])
+    assert _evenly(mixed, 6).x.flatten().tolist() == [0, 1, 2, 3, 4, 5]
+    assert _evenly(mixed, 7).y.bincount().tolist() in ([2, 2, 3], [2, 3, 2], [3, 2, 2])
+    assert _evenly(mixed, 9) is mixed
+
+
+def test_at_most_a_thousand_images_are_used(made: Lesson, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prior, "MOST_IMAGES", 9)
+    used: list[tuple[int, int]] = []
+
+    def noted(known: Tensor, labels: Tensor, asked: Tensor, classes: int) -> Tensor:
+        used.append((len(known), len(asked)))
+        assert labels.bincount().tolist() == [3, 3, 3]
+        return nearest_labels(known, labels, asked, classes)
+
+    monkeypatch.setattr(prior, "nearest_labels", noted)
+    neighbour_accuracies(made, [path("aaaaa")])
+    assert used == [(9, 9)]

@@ -1,0 +1,319 @@
+"""What is made of run folders: rows of figures, the picture of a library, the page."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from espalier.errors import InputError
+from espalier.report import Finished, library_svg, page, read_runs, summary, write_page
+
+BLOCKS = ("stem", "body", "head")
+SVG = "{http://www.w3.org/2000/svg}"
+
+PROTOCOL = {"batch": 32, "flip": False, "early": [1, 2], "grid": [{"lr": 0.1}, {"lr": 0.01}]}
+
+Paths = Sequence[Sequence[str]]
+
+SHARING: Paths = (
+    ("t1.stem", "t1.body", "t1.head"),
+    ("t1.stem", "t2.body", "t2.head"),
+    ("t1.stem", "t2.body", "t3.head"),
+)
+
+
+def write_run(
+    folder: Path,
+    learner: str = "mntdp-d",
+    seed: int = 0,
+    paths: Paths = SHARING,
+    matrix: list[list[float]] | None = None,
+    datasets: Sequence[str] | None = None,
+    stored: Sequence[str] = (),
+    events: Sequence[dict[str, Any]] = (),
+    **result: Any,
+) -> Path:
+    """A finished run, without the tensors; `stored` names modules that no path uses."""
+    matrix = matrix or [[0.5] * (i + 1) for i in range(len(paths))]
+    names = sorted({*(module for path in paths for module in path), *stored})
+    modules = {n: {"block": n.split(".")[1], "sha256": "0" * 64, "numbers": 1234} for n in names}
+    titles = datasets or [f"set {i + 1}" for i in range(len(paths))]
+    tasks = {f"t{i + 1}": {"path": list(paths[i]), "info": {"dataset": titles[i]}} for i in range(len(paths))}
+    head = {"format": "espalier-library", "version": 1, "backbone": "tiny", "blocks": BLOCKS}
+    asked = {"schema": 1, "stream": "s_mini", "learner": learner, "backbone": "tiny", "protocol": "quick", "seed": seed}
+    figures = {"avg_accuracy": 0.5, "forgetting": -0.1, "lca": 0.2, "memory_mb": 1.5, "tflops": 0.03}
+    outcome = {**asked, "metrics": figures, "accuracy": matrix, "data_complete": True, "seconds": 12.5, **result}
+    made = {"data": {"shapes": {"state": "complete", "source": "embedded", "note": "drawn"}}, "hardware": {"cores": 2}}
+    for name, value in {
+        "library/library.json": {**head, "modules": modules, "tasks": tasks, "extras": {}},
+        "run.json": {**asked, **made, "versions": {"torch": "2.13.0"}, "protocol_details": PROTOCOL},
+        "result.json": outcome,
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(json.dumps(value), encoding="utf-8")
+    (folder / "records.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
+    return folder
+
+
+def one_run(folder: Path, **what: Any) -> Finished:
+    (run,) = read_runs(write_run(folder / "run", **what))
+    return run
+
+
+def boxes(svg: str, kind: str) -> list[str]:
+    """The modules that are drawn as trained or as re-used, in order."""
+    return [
+        group.attrib["data-module"]
+        for group in ET.fromstring(svg).iter(f"{SVG}g")
+        if group.get("class") == f"module {kind}"
+    ]
+
+
+# Reading and figures
+
+
+def test_runs_are_found_below_a_folder_and_sorted(tmp_path: Path) -> None:
+    write_run(tmp_path / "deep" / "a", "mntdp-d", seed=10)
+    write_run(tmp_path / "b", "mntdp-d", seed=2)
+    write_run(tmp_path / "c", "finetune", seed=3)
+    unfinished = write_run(tmp_path / "d", "ewc")
+    (unfinished / "result.json").unlink()
+    found = [(run.result["learner"], run.result["seed"]) for run in read_runs(tmp_path)]
+    assert found == [("finetune", 3), ("mntdp-d", 2), ("mntdp-d", 10)]
+
+
+def test_a_task_has_its_accuracy_when_learned_and_at_the_end(tmp_path: Path) -> None:
+    run = one_run(tmp_path, matrix=[[0.9], [0.4, 0.8], [0.3, 0.6, 0.7]])
+    assert [(task.learned, task.final) for task in run.tasks] == [(0.9, 0.3), (0.8, 0.6), (0.7, 0.7)]
+
+
+def last(accuracy: float) -> list[list[float]]:
+    return [[0.5], [0.5, 0.5], [0.5, 0.5, accuracy]]
+
+
+def test_transfer_is_against_independent_of_the_same_stream_seed_backbone_and_protocol(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "mntdp-d", seed=1, matrix=last(0.9))
+    write_run(tmp_path / "b", "independent", seed=1, matrix=last(0.6))
+    write_run(tmp_path / "c", "independent", seed=2, matrix=last(0.1))
+    write_run(tmp_path / "d", "independent", seed=1, matrix=last(0.2), stream="s_other")
+    write_run(tmp_path / "e", "independent", seed=1, matrix=last(0.3), backbone="resnet")
+    write_run(tmp_path / "f", "independent", seed=1, matrix=last(0.4), protocol="paper")
+    write_run(tmp_path / "g", "mntdp-d", seed=3, matrix=last(0.9))
+    rows = summary(read_runs(tmp_path))
+    transfers = {row.seed: row.transfer for row in rows if row.learner == "mntdp-d"}
+    assert transfers == {1: pytest.approx(0.3), 3: None}
+    assert {row.transfer for row in rows if row.learner == "independent"} == {0.0}
+
+
+def test_runs_of_one_folder_are_compared_with_each_other(tmp_path: Path) -> None:
+    for name, accuracy in (("cpu", 0.5), ("gpu", 0.75)):
+        write_run(tmp_path / name / "i", "independent", matrix=last(accuracy))
+        write_run(tmp_path / name / "m", "mntdp-d", matrix=last(1.0))
+    assert sorted(row.transfer or 0.0 for row in summary(read_runs(tmp_path))) == [0.0, 0.0, 0.25, 0.5]
+
+
+def test_a_row_holds_the_figures_of_the_result(tmp_path: Path) -> None:
+    (row,) = summary([one_run(tmp_path, data_complete=False)])
+    assert (row.stream, row.learner, row.backbone, row.protocol, row.seed) == ("s_mini", "mntdp-d", "tiny", "quick", 0)
+    assert (row.avg_accuracy, row.forgetting, row.lca, row.memory_mb, row.tflops) == (0.5, -0.1, 0.2, 1.5, 0.03)
+    assert (row.seconds, row.data_complete) == (12.5, False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": "0"},
+        {"learner": None},
+        {"metrics": {}},
+        {"metrics": {"avg_accuracy": float("nan"), "forgetting": 0, "lca": 0, "memory_mb": 0, "tflops": 0}},
+        {"accuracy": []},
+        {"accuracy": [[0.5], [0.5, 0.5]]},
+        {"accuracy": [[0.5], [0.5], [0.5]]},
+        {"accuracy": [[0.5], [0.5, 0.5], [0.5, 0.5, 7]]},
+        {"accuracy": [[0.5], [0.5, 0.5], [0.5, 0.5, None]]},
+        {"seconds": True},
+        {"data_complete": None},
+    ],
+)
+def test_a_damaged_result_is_named(tmp_path: Path, change: dict[str, Any]) -> None:
+    folder = write_run(tmp_path / "run")
+    path = folder / "result.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(InputError, match=re.escape(f"{path} is damaged")):
+        read_runs(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["result.json", "run.json", "library/library.json", "records.jsonl"])
+@pytest.mark.parametrize("content", ["{", "[]\n", "[" * 100_000 + "\n", "3\n"])
+def test_a_file_that_is_something_else_is_named(tmp_path: Path, name: str, content: str) -> None:
+    path = write_run(tmp_path / "run") / name
+    if name == "records.jsonl" and content == "{":
+        content += "\n"  # a torn last line alone is no damage
+    path.write_text(content)
+    with pytest.raises(InputError, match=re.escape(str(path))):
+        read_runs(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nowhere"):
+        read_runs(tmp_path / "nowhere")
+
+
+def candidate(task: str, slots: str, modules: Sequence[str | None], val_accuracy: float) -> dict[str, Any]:
+    measured = {"lr": 0.01, "weight_decay": 0.0, "val_accuracy": val_accuracy, "steps": 240}
+    return {"event": "candidate", "task": task, "slots": slots, "modules": modules, **measured}
+
+
+def test_copies_are_those_of_the_candidate_that_was_kept(tmp_path: Path) -> None:
+    kept = {"task": "t2", "lr": 0.01, "weight_decay": 0.0, "val_accuracy": 0.7, "steps": 240}
+    events = [
+        candidate("t2", "rcc", ["t1.stem", "t1.body", "t1.head"], 0.6),
+        candidate("t2", "ccf", ["t1.stem", "t1.body", None], 0.7),  # as good, but not the path that was kept
+        candidate("t2", "rcf", ["t1.stem", "t1.body", None], 0.7),
+        {"event": "learned", **kept, "path": ["t1.stem", "t2.body", "t2.head"]},
+    ]
+    run = one_run(tmp_path, events=events)
+    assert {name: module.copied_from for name, module in run.modules.items() if module.copied_from} == {
+        "t2.body": "t1.body"
+    }
+    assert library_svg(run).count('class="copy"') == 2  # the box, and the legend
+
+
+# The picture
+
+
+def test_a_module_of_three_tasks_is_trained_once_and_re_used_twice(tmp_path: Path) -> None:
+    svg = library_svg(one_run(tmp_path))
+    assert boxes(svg, "trained").count("t1.stem") == 1
+    assert boxes(svg, "reused").count("t1.stem") == 2
+    assert boxes(svg, "reused").count("t2.body") == 1
+    assert len(boxes(svg, "trained") + boxes(svg, "reused")) == 9
+    assert svg.count('class="link"') == 2
+
+
+def test_hovering_tells_a_modules_size_and_users(tmp_path: Path) -> None:
+    root = ET.fromstring(library_svg(one_run(tmp_path)))
+    titles = {group.attrib["data-module"]: group.findtext(f"{SVG}title") or "" for group in root.iter(f"{SVG}g")}
+    assert "1,234" in titles["t1.stem"]
+    assert titles["t1.stem"].endswith("trained by t1 (set 1); used by t1, t2, t3")
+
+
+def test_independent_has_no_links(tmp_path: Path) -> None:
+    paths = [[f"t{i}.{block}" for block in BLOCKS] for i in (1, 2)]
+    svg = library_svg(one_run(tmp_path, paths=paths))
+    assert len(boxes(svg, "trained")) == 6
+    assert 'class="link"' not in svg
+    assert "another task" not in svg
+
+
+def test_finetune_shows_the_modules_that_old_tasks_were_pointed_to(tmp_path: Path) -> None:
+    paths = [("t3.stem", "t3.body", "t1.head"), ("t3.stem", "t3.body", "t3.head"), ("t3.stem", "t3.body", "t3.head")]
+    stored = [f"t{i}.{block}" for i in (1, 2) for block in ("stem", "body")]
+    matrix = [[0.9], [0.4, 0.8], [0.125, 0.6, 0.7]]
+    run = one_run(tmp_path, learner="finetune", paths=paths, stored=stored, matrix=matrix)
+    svg = library_svg(run)
+    assert boxes(svg, "trained") == ["t1.head", "t3.stem", "t3.body", "t3.head"]
+    assert boxes(svg, "reused") == ["t3.stem", "t3.body", "t3.stem", "t3.body", "t3.head"]
+    assert {"12.5", "90.0"} <= {text.text for text in ET.fromstring(svg).iter(f"{SVG}text")}
+    assert "4 more are stored that no task uses any more" in page([run], "x")
+
+
+def test_a_module_whose_trainer_uses_another_by_now_is_still_drawn(tmp_path: Path) -> None:
+    paths = [("t1.stem", "t2.body", "t1.head"), ("t1.stem", "t3.body", "t2.head"), ("t1.stem", "t3.body", "t3.head")]
+    svg = library_svg(one_run(tmp_path, paths=paths))
+    assert "t2.body" in boxes(svg, "reused")
+
+
+def twenty() -> Paths:
+    """Stems of every third task shared in a crossing way, bodies of the first."""
+    return [
+        (f"t{i % 3 + 1 if i > 2 else i + 1}.stem", "t1.body" if i % 2 == 0 else f"t{i + 1}.body", f"t{i + 1}.head")
+        for i in range(20)
+    ]
+
+
+def test_twenty_tasks_fit_and_crossing_lines_do_not_lie_on_each_other(tmp_path: Path) -> None:
+    svg = library_svg(one_run(tmp_path, paths=twenty(), datasets=["a rather long dataset title, really"] * 20))
+    root = ET.fromstring(svg)
+    assert len(boxes(svg, "trained") + boxes(svg, "reused")) == 60
+    assert float(root.attrib["width"]) < 1000
+    heights = [re.match(r"M\S+ (\S+)H", link.attrib["d"]) for link in root.iter(f"{SVG}path") if link.get("class")]
+    assert len({match[1] for match in heights if match}) == 4
+    assert all(0 <= float(rect.attrib["x"]) <= float(root.attrib["width"]) for rect in root.iter(f"{SVG}rect"))
+
+
+# The page
+
+
+class Tags(HTMLParser):
+    """Notes every tag, and that each is closed in order."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def test_what_comes_from_data_is_escaped(tmp_path: Path) -> None:
+    evil = "<script>alert('x')</script>\"&\x00"
+    run = one_run(tmp_path, datasets=[evil] * 3, learner=evil, stream=evil, backbone=evil, protocol=evil)
+    settings = {"hardware": {evil: evil}, "versions": {evil: evil}, "data": {evil: {evil: evil}}}
+    ET.fromstring(library_svg(run))
+    html = page([Finished(run.folder, run.result, settings, run.tasks, run.blocks, run.modules)], evil)
+    assert "script" not in Tags(html).seen
+    assert html.count("&lt;script&gt;") > 10
+
+
+def test_the_page_is_whole_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", "independent")
+    write_run(tmp_path / "b", "mntdp-d", paths=twenty())
+    html = page(read_runs(tmp_path), "Two runs")
+    tags = Tags(html)
+    assert tags.open == []
+    assert tags.seen.count("svg") == 2
+    assert set(re.findall(r"https?://[^\s\"'<]*", html)) == {"http://www.w3.org/2000/svg"}
+    assert not {"script", "link", "img", "iframe"} & set(tags.seen)
+    assert "url(" not in html
+    assert "@import" not in html
+    ids = re.findall(r' id="([^"]+)"', html)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', html)) <= set(ids)
+
+
+def test_the_page_tells_how_a_run_was_made(tmp_path: Path) -> None:
+    html = page([one_run(tmp_path, data_complete=False)], "x")
+    for fact in ("torch 2.13.0", "cores 2", "state complete, source embedded, note drawn"):
+        assert fact in html
+    assert "batch 32, flip no, early 1 2, grid of size 2" in html
+    assert "not complete" in html
+
+
+def test_a_page_without_runs_says_so() -> None:
+    assert "no finished run" in page([], "x")
+
+
+def test_the_page_is_written_as_it_is(tmp_path: Path) -> None:
+    run = one_run(tmp_path, learner="mntdp-d \ud800")
+    write_page([run], tmp_path / "out" / "page.html", "Läufe")
+    assert "<h1>Läufe</h1>" in (tmp_path / "out" / "page.html").read_text(encoding="utf-8")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="choose another place"):
+        write_page([run], tmp_path / "file" / "page.html", "x")
