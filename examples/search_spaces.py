@@ -11,7 +11,7 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import fmean, pstdev
 
-from espalier.learners import MntdpD, Space
+from espalier.learners import MntdpD, Prior, Space
 from espalier.runs import Settings
 from espalier.runs.many import run_many
 
@@ -32,6 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("streams", nargs="+")
     parser.add_argument("--spaces", nargs="+", default=list(SPACES), choices=SPACES)
+    parser.add_argument("--prior", default="nearest-grey", choices=["nearest", "nearest-grey", "random"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--data", type=Path)
@@ -40,7 +41,7 @@ def main() -> None:
     options = parser.parse_args()
 
     jobs = [
-        (Settings.of(stream, f"mntdp-d[{name}]", seed), MntdpD(space=SPACES[name]))
+        (Settings.of(stream, f"mntdp-d[{options.prior},{name}]", seed), MntdpD(Prior(options.prior), SPACES[name]))
         for stream in options.streams
         for seed in range(options.seeds)
         for name in options.spaces
@@ -53,7 +54,7 @@ def main() -> None:
     print(f"\n{'stream':<14} {'space':<32} {'last task':>15} {'average':>15} {'memory MB':>10} {'seconds':>8}")
     for stream in options.streams:
         for name in options.spaces:
-            found = results[stream, f"mntdp-d[{name}]"]
+            found = results[stream, f"mntdp-d[{options.prior},{name}]"]
             last = [r["metrics"]["last_task_accuracy"] for r in found]
             average = [r["metrics"]["avg_accuracy"] for r in found]
             memory, seconds = fmean(r["metrics"]["memory_mb"] for r in found), fmean(r["seconds"] for r in found)

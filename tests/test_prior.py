@@ -74,7 +74,7 @@ def score(made: Lesson, letters: str) -> float:
 
 def test_scores_come_in_the_order_of_paths(made: Lesson) -> None:
     letters = ["aaaaa", "bbbbb", "aabba", "aabbb", "abaaa"]
-    found = neighbour_accuracies(made, [path(one) for one in letters])
+    found = neighbour_accuracies(made, made.task, [path(one) for one in letters])
     assert found == pytest.approx([score(made, one) for one in letters])
     assert len(set(found)) > 1
 
@@ -88,7 +88,7 @@ def test_paths_that_share_their_first_blocks_share_the_passes(made: Lesson, monk
 
     monkeypatch.setattr(prior, "forward_path", counted)
     images = len(made.task.train) + len(made.task.val)
-    neighbour_accuracies(made, [path("aaaaa"), path("aabbb"), path("aabba"), path("aaaab")])
+    neighbour_accuracies(made, made.task, [path("aaaaa"), path("aabbb"), path("aabba"), path("aaaab")])
     assert passes == {"stem": images, "stage1": images, "stage2": 2 * images, "stage3": 2 * images}
 
 
@@ -173,5 +173,5 @@ def test_at_most_a_thousand_images_are_used(made: Lesson, monkeypatch: pytest.Mo
         return nearest_labels(known, labels, asked, classes)
 
     monkeypatch.setattr(prior, "nearest_labels", noted)
-    neighbour_accuracies(made, [path("aaaaa")])
+    neighbour_accuracies(made, made.task, [path("aaaaa")])
     assert used == [(9, 9)]

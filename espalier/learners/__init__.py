@@ -10,7 +10,7 @@ from espalier.learners.new_leg import NewLeg
 from espalier.learners.prior import Prior
 from espalier.learners.space import Space
 
-PLUS = Space((("suffix", None), ("prefix", 1), ("warm", None)))
+PLUS = MntdpD(Prior("nearest-grey"), Space((("suffix", None), ("prefix", 1), ("warm", None))))
 
 LEARNERS: dict[str, tuple[Learner, str]] = {
     "independent": (Independent(), "a network of its own for every task"),
@@ -23,7 +23,7 @@ LEARNERS: dict[str, tuple[Learner, str]] = {
     ),
     "new-leg-finetune": (NewLeg(finetune=True), "one network trained on, with a new first block for each: it forgets"),
     "mntdp-d": (MntdpD(), "the paper's: re-use a prefix of the most similar past path, train the rest"),
-    "mntdp-d-plus": (MntdpD(space=PLUS), "mntdp-d that may also replace first blocks, or train copies of old ones"),
+    "mntdp-d-plus": (PLUS, "mntdp-d that may also replace the first block, or train copies of old blocks"),
 }
 
 

@@ -1,11 +1,13 @@
 """The prior: which past paths are worth perturbing for a task. Knows nothing about candidates.
 
 `nearest`: the accuracy of a nearest-neighbour classifier in the feature space before a past task's head, fitted on
-the new task's train images and scored on its val images (section 4 of the paper). `random`: for the ablation.
+the new task's train images and scored on its val images (section 4 of the paper). `nearest-grey`: the better of that
+and the same with the images' colour taken away; a past task that saw the same things in other colours is found so,
+though its first block makes little of the new ones. `random`: for the ablation.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,7 +15,8 @@ from torch import Tensor
 from espalier.learners.lesson import Lesson, Path, to_device
 from espalier.nets import Backbone, State
 from espalier.seeds import generator
-from espalier.streams.task import Split
+from espalier.streams import transforms
+from espalier.streams.task import Split, Task
 from espalier.training.train import eval_batches, forward_path
 
 NEIGHBOURS = 5
@@ -22,7 +25,7 @@ MOST_IMAGES = 1000  # of each split, taken evenly from the classes
 
 @dataclass(frozen=True)
 class Prior:
-    """The `k` most promising past tasks (None: all of them), by `kind`: "nearest" or "random"."""
+    """The `k` most promising past paths (None: all), by `kind`: "nearest", "nearest-grey" or "random"."""
 
     kind: str = "nearest"
     k: int | None = 1
@@ -34,25 +37,35 @@ class Prior:
             order = generator(lesson.seed, lesson.stream, lesson.index, "prior").permutation(len(paths))
             scores = dict(zip(paths, order.tolist(), strict=True))
         else:
-            scores = dict(zip(paths, neighbour_accuracies(lesson, list(paths.values())), strict=True))
+            views = [lesson.task, without_colour(lesson.task)] if self.kind == "nearest-grey" else [lesson.task]
+            seen = [neighbour_accuracies(lesson, view, list(paths.values())) for view in views]
+            scores = dict(zip(paths, map(max, zip(*seen, strict=True)), strict=True))
         lesson.record("prior", {"kind": self.kind, "scores": scores})
         latest_first = list(paths)[::-1]
         ranked = sorted(latest_first, key=lambda name: scores[name], reverse=True)  # sorting keeps the order of ties
-        return [paths[name] for name in ranked[: self.k]]
+        return list(dict.fromkeys(paths[name] for name in ranked))[: self.k]
 
 
-def neighbour_accuracies(lesson: Lesson, paths: Sequence[Path]) -> list[float]:
+def without_colour(task: Task) -> Task:
+    """The task with grey images in as many channels, normalised by their own statistics."""
+
+    def grey(split: Split) -> Split:
+        return Split(transforms.to_channels(transforms.to_channels(split.x, 1), split.x.shape[1]), split.y)
+
+    mean, std = transforms.statistics(grey(task.train).x)
+    return replace(task, train=grey(task.train), val=grey(task.val), mean=mean, std=std)
+
+
+def neighbour_accuracies(lesson: Lesson, task: Task, paths: Sequence[Path]) -> list[float]:
     """One accuracy per path. Paths that share their first blocks share the forward passes through them."""
-    train, val = (_evenly(split, MOST_IMAGES) for split in (lesson.task.train, lesson.task.val))
-    device = lesson.task.train.x.device
+    train, val = (_evenly(split, MOST_IMAGES) for split in (task.train, task.val))
+    device = task.train.x.device
     trunks = list(dict.fromkeys(path[:-1] for path in paths))
     modules = {m: to_device(lesson.library.state(m), device) for trunk in trunks for m in trunk}
-    train_features, val_features = (
-        _features(lesson, trunks, modules, split, lesson.protocol.eval_batch) for split in (train, val)
-    )
+    train_features, val_features = (_features(lesson, task, trunks, modules, split) for split in (train, val))
     scores = {}
     for trunk in trunks:
-        predicted = nearest_labels(train_features[trunk], train.y, val_features[trunk], lesson.task.n_classes)
+        predicted = nearest_labels(train_features[trunk], train.y, val_features[trunk], task.n_classes)
         scores[trunk] = (predicted == val.y).double().mean().item()
     return [scores[path[:-1]] for path in paths]
 
@@ -66,10 +79,10 @@ def nearest_labels(known: Tensor, labels: Tensor, asked: Tensor, classes: int) -
 
 
 def _features(
-    lesson: Lesson, trunks: Sequence[Path], modules: dict[str, State], split: Split, size: int
+    lesson: Lesson, task: Task, trunks: Sequence[Path], modules: dict[str, State], split: Split
 ) -> dict[Path, Tensor]:
     collected: dict[Path, list[Tensor]] = {trunk: [] for trunk in trunks}
-    for x, _ in eval_batches(lesson.task, split, size):
+    for x, _ in eval_batches(task, split, lesson.protocol.eval_batch):
         known: dict[Path, Tensor] = {(): x}
         for trunk in trunks:
             collected[trunk].append(_through(lesson.backbone, trunk, modules, known).flatten(1))

@@ -54,8 +54,8 @@ def _train_member(job: Job, member: Member) -> Trained:
 
     evaluate()
     for _ in range(protocol.max_epochs):
-        shuffled = torch.randperm(len(task.train), generator=order, device=job.device)
-        for number, chosen in enumerate(torch.split(shuffled, protocol.batch), start=1):
+        batches = job.batches(order)
+        for chosen in batches:
             x = task.normalise(augmented(task.train.x[chosen], protocol, crops))
             loss = F.cross_entropy(_forward(job, network, frozen, x, job.modes(step)), task.train.y[chosen])
             optimiser.zero_grad()
@@ -65,7 +65,7 @@ def _train_member(job: Job, member: Member) -> Trained:
             samples += len(x)
             if step <= CURVE:
                 early.append(_copy(network, frozen))
-            if (step in protocol.early or number == job.steps_per_epoch) and evaluate():
+            if (step in protocol.early or chosen is batches[-1]) and evaluate():
                 return result()
     return result()
 

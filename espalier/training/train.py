@@ -58,9 +58,14 @@ class Job:
     def device(self) -> torch.device:
         return self.task.train.x.device
 
-    @property
-    def steps_per_epoch(self) -> int:
-        return -(-len(self.task.train) // self.protocol.batch)
+    def batches(self, order: torch.Generator) -> list[Tensor]:
+        """The train images of one epoch in random order, cut into batches; a last one of a single image, on which
+        batch norm could not train, joins the one before."""
+        shuffled = torch.randperm(len(self.task.train), generator=order, device=self.device)
+        batches = list(torch.split(shuffled, self.protocol.batch))
+        if len(batches) > 1 and len(batches[-1]) == 1:
+            batches[-2:] = [torch.cat(batches[-2:])]
+        return batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,15 +161,15 @@ class _Run:
     def train(self) -> None:
         job, protocol = self.job, self.job.protocol
         order, crops = job.generator("batches"), job.generator("augment")
-        most = protocol.max_epochs * job.steps_per_epoch
+        most = protocol.max_epochs * -(-len(job.task.train) // protocol.batch)
         self._remember_early()
         self._evaluate(most)
         for _ in range(protocol.max_epochs):
-            shuffled = torch.randperm(len(job.task.train), generator=order, device=job.device)
-            for number, chosen in enumerate(torch.split(shuffled, protocol.batch), start=1):
+            batches = job.batches(order)
+            for chosen in batches:
                 x = augmented(job.task.train.x[chosen], protocol, crops)
                 self._train_step(job.task.normalise(x), job.task.train.y[chosen])
-                if self.step in protocol.early or number == job.steps_per_epoch:
+                if self.step in protocol.early or chosen is batches[-1]:
                     self._evaluate(most)
                 if not self.trie.members:
                     return
