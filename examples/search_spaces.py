@@ -32,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("streams", nargs="+")
     parser.add_argument("--spaces", nargs="+", default=list(SPACES), choices=SPACES)
-    parser.add_argument("--prior", default="nearest-grey", choices=["nearest", "nearest-grey", "random"])
+    parser.add_argument("--prior", default="nearest-recoloured", choices=["nearest", "nearest-recoloured", "random"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--data", type=Path)

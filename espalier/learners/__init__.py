@@ -10,7 +10,7 @@ from espalier.learners.new_leg import NewLeg
 from espalier.learners.prior import Prior
 from espalier.learners.space import Space
 
-PLUS = MntdpD(Prior("nearest-grey"), Space((("suffix", None), ("prefix", 1), ("warm", None))))
+PLUS = MntdpD(Prior("nearest-recoloured"), Space((("suffix", None), ("prefix", 1), ("warm", None))))
 
 LEARNERS: dict[str, tuple[Learner, str]] = {
     "independent": (Independent(), "a network of its own for every task"),

@@ -1,12 +1,12 @@
 """The prior: which past paths are worth perturbing for a task. Knows nothing about candidates.
 
 `nearest`: the accuracy of a nearest-neighbour classifier in the feature space before a past task's head, fitted on
-the new task's train images and scored on its val images (section 4 of the paper). `nearest-grey`: the better of that
-and the same with the images' colour taken away; a past task that saw the same things in other colours is found so,
-though its first block makes little of the new ones. `random`: for the ablation.
+the new task's train images and scored on its val images (section 4 of the paper). `nearest-recoloured`: the better of
+that and the same with the new images recoloured as the past task saw its own; a past task that saw the same things in
+other colours is found so, though its first block makes little of the new ones. `random`: for the ablation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,7 +25,7 @@ MOST_IMAGES = 1000  # of each split, taken evenly from the classes
 
 @dataclass(frozen=True)
 class Prior:
-    """The `k` most promising past paths (None: all), by `kind`: "nearest", "nearest-grey" or "random"."""
+    """The `k` most promising past paths (None: all), by `kind`: "nearest", "nearest-recoloured" or "random"."""
 
     kind: str = "nearest"
     k: int | None = 1
@@ -37,20 +37,39 @@ class Prior:
             order = generator(lesson.seed, lesson.stream, lesson.index, "prior").permutation(len(paths))
             scores = dict(zip(paths, order.tolist(), strict=True))
         else:
-            views = [lesson.task, without_colour(lesson.task)] if self.kind == "nearest-grey" else [lesson.task]
-            seen = [neighbour_accuracies(lesson, view, list(paths.values())) for view in views]
-            scores = dict(zip(paths, map(max, zip(*seen, strict=True)), strict=True))
+            scores = dict(zip(paths, neighbour_accuracies(lesson, lesson.task, list(paths.values())), strict=True))
+            if self.kind == "nearest-recoloured":
+                recoloured = _recoloured_accuracies(lesson, paths)
+                scores = {name: max(score, recoloured[name]) for name, score in scores.items()}
         lesson.record("prior", {"kind": self.kind, "scores": scores})
         latest_first = list(paths)[::-1]
         ranked = sorted(latest_first, key=lambda name: scores[name], reverse=True)  # sorting keeps the order of ties
         return list(dict.fromkeys(paths[name] for name in ranked))[: self.k]
 
 
-def without_colour(task: Task) -> Task:
-    """The task with grey images in as many channels, normalised by their own statistics."""
+def _recoloured_accuracies(lesson: Lesson, paths: Mapping[str, Path]) -> dict[str, float]:
+    """As `neighbour_accuracies`, each past task looking at the images in the channels in which it saw anything."""
+    dead = {name: dead_channels(entry.info.get("std", ())) for name, entry in lesson.library.tasks.items()}
+    scores: dict[str, float] = {}
+    for channels in dict.fromkeys(dead.values()):
+        alike = [name for name in paths if dead[name] == channels]
+        view = recoloured(lesson.task, channels)
+        scores |= dict(zip(alike, neighbour_accuracies(lesson, view, [paths[n] for n in alike]), strict=True))
+    return scores
+
+
+def dead_channels(std: Sequence[float]) -> tuple[int, ...]:
+    """The channels that were constant in a past task: their deviation was set to exactly 1 (see `statistics`)."""
+    return tuple(channel for channel, deviation in enumerate(std) if deviation == 1)
+
+
+def recoloured(task: Task, dead: Sequence[int]) -> Task:
+    """The task in grey, the same in every channel but the dead ones, which are constant; with its own statistics."""
 
     def grey(split: Split) -> Split:
-        return Split(transforms.to_channels(transforms.to_channels(split.x, 1), split.x.shape[1]), split.y)
+        x = transforms.to_channels(transforms.to_channels(split.x, 1), split.x.shape[1]).clone()
+        x[:, list(dead)] = 0
+        return Split(x, split.y)
 
     mean, std = transforms.statistics(grey(task.train).x)
     return replace(task, train=grey(task.train), val=grey(task.val), mean=mean, std=std)
