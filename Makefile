@@ -7,8 +7,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 .PHONY: demo test lint clean
 
 demo: $(VENV)/ready
-	$(BIN)/espalier streams s_minus_mini --out demo
-	$(BIN)/espalier streams s_in_mini --out demo
+	$(BIN)/espalier demo --out demo
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest

@@ -8,7 +8,7 @@ import torch
 import typer
 from rich.table import Column, Table
 
-from espalier.bench import mini
+from espalier.bench import mini, training
 from espalier.bench.streams import time_stream, walk
 from espalier.cli.console import DataOption, console, counter, progress_bar, say
 from espalier.data.folder import DataFolder
@@ -94,3 +94,26 @@ def bench_mini(
         table.add_row(line.stream, line.learner, *numbers, f"{line.memory_mb:.2f}", f"{line.seconds:.0f}")
     console.print(table)
     say(f"{seeds} seeds; backbone tiny, protocol quick; {versions()}; {hardware(torch.device('cpu'))}")
+
+
+@app.command("training")
+def bench_training() -> None:
+    """The trie beside the one-by-one trainer on the same candidates: seconds and memory, each in its own process."""
+    columns = (
+        "candidates × settings",
+        "trie s",
+        "one by one s",
+        "times faster",
+        "trie MB",
+        "one by one MB",
+        "same best",
+    )
+    table = Table(Column("candidates of", no_wrap=True), *columns, box=None)
+    for name in training.SPACES:
+        c = training.compare(name)
+        seconds = f"{c.trie.seconds:.2f}", f"{c.one_by_one.seconds:.2f}", f"{c.one_by_one.seconds / c.trie.seconds:.1f}"
+        memory = f"{c.trie.memory / 1e6:.0f}", f"{c.one_by_one.memory / 1e6:.0f}"
+        same = sum(a == b for a, b in zip(c.trie.accuracies, c.one_by_one.accuracies, strict=True))
+        table.add_row(name, str(c.members), *seconds, *memory, f"{same} of {len(c.trie.accuracies)}")
+    console.print(table)
+    say(f"backbone tiny, {training.EPOCHS} epochs of 100 images; {versions()}; {hardware(torch.device('cpu'))}")

@@ -151,6 +151,7 @@ class _Loop:
             self.watch(Moment(index, len(self.stream), step, most, members, best))
 
         network = self._backbone(task)
+        self._check_fits(name, network)
         start = time.perf_counter()
         lesson = Lesson(
             name,
@@ -171,6 +172,17 @@ class _Loop:
         change = learned.change
         self.library.commit(Change(change.modules, {**change.tasks, name: entry}, change.extras))
         self.records.append("learned", task=name, path=list(entry.path), seconds=round(seconds, 2), **info)
+
+    def _check_fits(self, name: str, network: Backbone) -> None:
+        """Modules of earlier tasks must fit images of this task's shape; only the head may differ."""
+        for block in network.blocks[:-1]:
+            module = next((m.name for m in self.library.modules.values() if m.block == block.name), None)
+            fresh = block.init(torch.Generator())
+            if module and any(fresh[key].shape != t.shape for key, t in self.library.state(module).items()):
+                raise InputError(
+                    f"task {name} has images of shape {network.image}, which the {self.settings.backbone} backbone of "
+                    f"this library cannot take; give all tasks images of one size, or use tiny or resnet."
+                )
 
     def _describe(self, task: Task, network: Backbone, learned: Learned) -> dict[str, Any]:
         """What is kept with the task in the library: how to prepare its images, and what learning it took."""
