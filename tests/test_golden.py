@@ -25,7 +25,7 @@ GOLDEN = {
     "flags": "83c9de3de966e676ab3823b5f2ff45121f50322dafc43edff2691456ca689001",
     "faces": "40dfce359daef8e37c4543cc0d743bf3e6af1a0e9c6ed07ba69dee06244fadd6",
     "s_minus_mini": "631e464a3924488bdf90a0ba46aaf68fea0698f6a919424203d795065879e0d5",
-    "s_in_mini": "1d0a6101ad1be4e46eb3e0a1c63bd0158591c3f179559c8e83ae8da5db0e0021",
+    "s_in_mini": "a1fbea37312684ec3720142e00df66fae1875846508da2dc07cd08d221e3ded3",
     "s_long_mini": "f4b3bd365e6d744e06c8d06a8ad7b19bb8b105b0788eab3ac67d73c3a0f20c23",
     "s_long_paper.csv": "36c442a58161d8936332d06c6b76e58c6bcf3e2a86c468a39f036df916c0396f",
 }
