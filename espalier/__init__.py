@@ -2,9 +2,11 @@
 
 from espalier.data import DataFolder, Dataset, ImageSet, as_dataset, from_csv, from_folder
 from espalier.errors import InputError, MissingDataError
+from espalier.evaluation import predict
+from espalier.library import Library
+from espalier.runs import Settings, run
 from espalier.streams import STREAMS, Stream, Task, TaskSpec, stream
-
-__version__ = "0.1.0"
+from espalier.version import __version__
 
 __all__ = [
     "STREAMS",
@@ -12,12 +14,17 @@ __all__ = [
     "Dataset",
     "ImageSet",
     "InputError",
+    "Library",
     "MissingDataError",
+    "Settings",
     "Stream",
     "Task",
     "TaskSpec",
+    "__version__",
     "as_dataset",
     "from_csv",
     "from_folder",
+    "predict",
+    "run",
     "stream",
 ]

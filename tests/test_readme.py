@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/data.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/data.md", "docs/learners.md"])
 def test_python_blocks_run(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ESPALIER_DATA", str(tmp_path))
-    blocks = re.findall(r"```python\n(.*?)```", Path(page).read_text(), re.DOTALL)
+    text = Path(page).read_text()
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     assert blocks
     for block in blocks:
         exec(compile(block, page, "exec"), {})

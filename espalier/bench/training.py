@@ -1,10 +1,10 @@
 """Seconds and memory to train the same candidates as one trie and one by one, each in a process of its own."""
 
 import multiprocessing
-import resource
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from espalier.learners.space import prefix, suffix, warm
 from espalier.nets import backbone
@@ -66,7 +66,11 @@ def _measure(learner: str, way: str) -> Measured:
 
 
 def _peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """The most memory this process ever held. (`getrusage` would count what its parent held before it.)"""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no VmHWM in /proc/self/status")
 
 
 def _quiet(*progress: object) -> None:

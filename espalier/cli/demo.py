@@ -30,8 +30,9 @@ def demo(
     with progress_bar() as progress:
         count = counter(progress, "learning six tasks, six times")
         count(0, len(jobs))
-        for done, _ in enumerate(run_many(jobs, out), start=1):
+        for done, (settings, _) in enumerate(run_many(jobs, out), start=1):
             count(done, len(jobs))
+            progress.console.print(f"done: {settings.stream} {settings.learner}", highlight=False)
     runs = read_runs(out)
     columns = ("average accuracy", "forgetting", "transfer", "memory MB", "seconds")
     table = Table(Column("stream", no_wrap=True), Column("learner", no_wrap=True), *columns, box=None, pad_edge=False)

@@ -1,5 +1,6 @@
 """`espalier run`: one learner on one stream. `espalier learners`: what there is."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,18 +55,24 @@ def print_results(results: list[dict[str, Any]]) -> None:
 @contextmanager
 def watching(title: str) -> Iterator[Watch]:
     """A progress display: which task, how far, how many candidates still train, the best so far, the time left."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[state]}"))
-    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[state]}"))
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     with Progress(
         *columns, *times, console=error_console, transient=True, disable=not error_console.is_terminal
     ) as progress:
         bar = progress.add_task(title, total=None, state="")
 
+        told = -1
+
         def watch(moment: Moment) -> None:
+            nonlocal told
+            if not error_console.is_terminal and moment.task != told:  # a log gets one line per task
+                told = moment.task
+                print(f"{title}: task {moment.task + 1} of {moment.tasks}", file=sys.stderr, flush=True)
             share = moment.step / moment.most_steps if moment.most_steps else 0
             state = f"task {moment.task + 1} of {moment.tasks}"
             if moment.members:
-                state += f", {moment.members} candidates training, best {moment.best:.3f}"
+                state += f", {moment.members} training, best {moment.best:.3f}"
             progress.update(bar, total=moment.tasks, completed=moment.task + share, state=state)
 
         yield watch

@@ -2,5 +2,6 @@
 
 from espalier.evaluation.accuracy import accuracy
 from espalier.evaluation.metrics import average_accuracy, forgetting, lca, memory_mb, tflops, transfer
+from espalier.evaluation.predict import predict
 
-__all__ = ["accuracy", "average_accuracy", "forgetting", "lca", "memory_mb", "tflops", "transfer"]
+__all__ = ["accuracy", "average_accuracy", "forgetting", "lca", "memory_mb", "predict", "tflops", "transfer"]

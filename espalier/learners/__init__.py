@@ -1,5 +1,7 @@
 """The learners, one file each; `LEARNERS` has a line for each name."""
 
+import difflib
+
 from espalier.errors import InputError
 from espalier.learners.finetune import Finetune
 from espalier.learners.independent import Independent
@@ -29,7 +31,9 @@ LEARNERS: dict[str, tuple[Learner, str]] = {
 
 def learner(name: str) -> Learner:
     if name not in LEARNERS:
-        raise InputError(f"there is no learner {name!r}; the learners are {', '.join(LEARNERS)}.")
+        close = difflib.get_close_matches(name, LEARNERS, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(f"there is no learner {name!r}; {hint}the learners are {', '.join(LEARNERS)}.")
     return LEARNERS[name][0]
 
 

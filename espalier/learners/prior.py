@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from espalier.learners.lesson import Lesson, Path, to_device
-from espalier.nets import Backbone, State
+from espalier.nets import EVAL, Backbone, State
 from espalier.seeds import generator
 from espalier.streams import transforms
 from espalier.streams.task import Split, Task
-from espalier.training.train import eval_batches, forward_path
+from espalier.training.train import eval_batches
 
 NEIGHBOURS = 5
 MOST_IMAGES = 1000  # of each split, taken evenly from the classes
+BATCH = 100  # the activations of all past prefixes are held for one batch at a time
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ def recoloured(task: Task, dead: Sequence[int]) -> Task:
     return replace(task, train=grey(task.train), val=grey(task.val), mean=mean, std=std)
 
 
+@torch.no_grad()
 def neighbour_accuracies(lesson: Lesson, task: Task, paths: Sequence[Path]) -> list[float]:
     """One accuracy per path. Paths that share their first blocks share the forward passes through them."""
     train, val = (_evenly(split, MOST_IMAGES) for split in (task.train, task.val))
@@ -101,7 +103,7 @@ def _features(
     lesson: Lesson, task: Task, trunks: Sequence[Path], modules: dict[str, State], split: Split
 ) -> dict[Path, Tensor]:
     collected: dict[Path, list[Tensor]] = {trunk: [] for trunk in trunks}
-    for x, _ in eval_batches(task, split, lesson.protocol.eval_batch):
+    for x, _ in eval_batches(task, split, BATCH):
         known: dict[Path, Tensor] = {(): x}
         for trunk in trunks:
             collected[trunk].append(_through(lesson.backbone, trunk, modules, known).flatten(1))
@@ -112,9 +114,8 @@ def _through(backbone: Backbone, trunk: Path, modules: dict[str, State], known: 
     """The activations behind a frozen prefix; those of shorter prefixes are looked up in `known`, and added to it."""
     if trunk not in known:
         before = _through(backbone, trunk[:-1], modules, known)
-        block = backbone.blocks[len(trunk) - 1]
-        one = Backbone(backbone.name, (), (block,))
-        known[trunk] = forward_path(one, [modules[trunk[-1]]], before)
+        stack = {name: tensor[None] for name, tensor in modules[trunk[-1]].items()}
+        known[trunk] = backbone.blocks[len(trunk) - 1].forward(stack, before, EVAL)
     return known[trunk]
 
 

@@ -59,13 +59,14 @@ class Backbone:
 
     def macs(self) -> list[int]:
         """Multiply-accumulates of one image, block by block."""
-        return [block.macs(given) for block, given in zip(self.blocks, self._inputs(), strict=True)]
+        return [block.macs(given) for block, given in zip(self.blocks, self.shapes(), strict=True)]
 
     def input_macs(self) -> list[int]:
         """Those of the layers that read the block's own input."""
-        return [block.pieces[0].input_macs(given) for block, given in zip(self.blocks, self._inputs(), strict=True)]
+        return [block.pieces[0].input_macs(given) for block, given in zip(self.blocks, self.shapes(), strict=True)]
 
-    def _inputs(self) -> list[Shape]:
+    def shapes(self) -> list[Shape]:
+        """What each block is given, of one image."""
         shapes = [self.image]
         for block in self.blocks[:-1]:
             shapes.append(block.shape(shapes[-1]))
@@ -150,4 +151,7 @@ def backbone(name: str, image: Shape, classes: int) -> Backbone:
     """The backbone of that name for images (channels, height, width) and a number of classes."""
     if name not in BACKBONES:
         raise InputError(f"there is no backbone {name!r}; the backbones are {', '.join(BACKBONES)}.")
-    return Backbone(name, image, tuple(BACKBONES[name](image, classes)))
+    made = Backbone(name, image, tuple(BACKBONES[name](image, classes)))
+    if any(side < 1 for shape in made.shapes() for side in shape):
+        raise InputError(f"images of {image[1]}×{image[2]} pixels are too small for {name}; scale them up.")
+    return made

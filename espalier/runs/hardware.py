@@ -7,12 +7,12 @@ from typing import Any
 import numpy
 import torch
 
-import espalier
+from espalier.version import __version__
 
 
 def versions() -> dict[str, str]:
     return {
-        "espalier": espalier.__version__,
+        "espalier": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,

@@ -23,10 +23,13 @@ def run_many(
 ) -> Iterator[tuple[Settings, dict[str, Any]]]:
     """Results as they come. What was finished before is not run again."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers or os.cpu_count(), mp_context=context) as pool:
+    pool = ProcessPoolExecutor(workers or len(os.sched_getaffinity(0)), mp_context=context)
+    try:
         waiting = {pool.submit(_work, settings, own, out, data, device): settings for settings, own in jobs}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
+    finally:  # after an error, what has not begun does not begin
+        pool.shutdown(cancel_futures=True)
 
 
 def _work(settings: Settings, own: Learner | None, out: Path, data: Path | None, device: str) -> dict[str, Any]:

@@ -4,10 +4,12 @@ A line that a killed process left half-written is dropped when the file is opene
 """
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from espalier.errors import InputError
 from espalier.files import write_bytes
 
 Event = dict[str, Any]
@@ -26,6 +28,8 @@ class Records:
         self.events.append(entry)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_line(entry))
+            file.flush()
+            os.fsync(file.fileno())  # what is on record must not be behind the library after a power cut
 
 
 def read_records(path: Path) -> list[Event]:
@@ -33,7 +37,17 @@ def read_records(path: Path) -> list[Event]:
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    return [json.loads(line) for line in lines[:-1]]
+    try:
+        return [_event(line) for line in lines[:-1]]
+    except ValueError:
+        raise InputError(f"{path} is damaged; remove the whole run folder and give the same command again.") from None
+
+
+def _event(line: str) -> Event:
+    event: Event = json.loads(line)
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+        raise ValueError(line)
+    return event
 
 
 def _line(event: Event) -> str:

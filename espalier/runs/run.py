@@ -5,8 +5,10 @@ and, at the end, `result.json`. Learning a task is committed to the library whol
 goes on behind the last committed task and ends with the same result.
 """
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from typing import Any
 import torch
 
 from espalier.data.folder import DataFolder
-from espalier.errors import InputError
+from espalier.errors import InputError, MissingDataError
 from espalier.evaluation import accuracy, average_accuracy, forgetting, lca, memory_mb, tflops
 from espalier.files import read_json, write_json
 from espalier.learners import Learner, learner
@@ -32,7 +34,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is asked to do; None means the usual for the stream."""
+    """What a run is asked to do; `Settings.of` fills in what is usual for the stream."""
 
     stream: str
     learner: str
@@ -81,22 +83,73 @@ def run(
 
     `own_learner` is used in place of the learner that `settings.learner` names.
     """
-    folder = Path(out) / settings.folder_name
-    if (folder / "result.json").is_file():
-        finished: dict[str, Any] = read_json(folder / "result.json")
-        return finished
+    used = own_learner or learner(settings.learner)
     chosen = stream(settings.stream, settings.seed, data)
-    return _Loop(settings, own_learner or learner(settings.learner), folder, chosen, _device(device), watch).run()
+    folder = Path(out) / settings.folder_name
+    asked = _asked(settings, used)
+    if (folder / "run.json").is_file() and any(read_json(folder / "run.json").get(k) != v for k, v in asked.items()):
+        raise InputError(f"{folder} was begun with other settings; remove it or choose another --out.")
+    if (folder / "result.json").is_file():
+        return _finished(folder / "result.json")
+    if chosen.missing():
+        names = " ".join(chosen.missing())
+        raise MissingDataError(
+            f"{settings.stream} needs {names}, not found in {chosen.data.path}; run 'espalier data fetch {names}', or "
+            f"name the folder that holds the images with --data."
+        )
+    with _threads(settings):
+        return _Loop(settings, asked, used, folder, chosen, _device(device), watch).run()
+
+
+def _asked(settings: Settings, used: Learner) -> dict[str, Any]:
+    """Everything that a run depends on, as it is read back from `run.json`."""
+    details = {"protocol_details": asdict(protocol(settings.protocol)), "learner_details": repr(used)}
+    asked: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **asdict(settings), **details}))
+    return asked
+
+
+def _finished(path: Path) -> dict[str, Any]:
+    result = read_json(path)
+    metrics = result.get("metrics") if isinstance(result, dict) else None
+    if (
+        not isinstance(metrics, dict)
+        or not all(isinstance(value, float | int) for value in metrics.values())
+        or not metrics
+    ):
+        raise InputError(f"{path} is damaged; remove it and give the same command again: what was learned is kept.")
+    finished: dict[str, Any] = result
+    return finished
+
+
+@contextmanager
+def _threads(settings: Settings) -> Iterator[None]:
+    """A small network gains nothing from a second thread, and with one its results do not depend on the machine's
+    number of cores."""
+    before = torch.get_num_threads()
+    if settings.backbone == "tiny":
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Loop:
     """The run loop, and what it knows while it runs."""
 
     def __init__(
-        self, settings: Settings, own: Learner, folder: Path, chosen: Stream, device: torch.device, watch: Watch
+        self,
+        settings: Settings,
+        asked: dict[str, Any],
+        used: Learner,
+        folder: Path,
+        chosen: Stream,
+        device: torch.device,
+        watch: Watch,
     ) -> None:
-        self.settings, self.folder, self.stream, self.device, self.watch = settings, folder, chosen, device, watch
-        self.learner, self.protocol = own, protocol(settings.protocol)
+        self.settings, self.asked, self.learner = settings, asked, used
+        self.folder, self.stream, self.device, self.watch = folder, chosen, device, watch
+        self.protocol = protocol(settings.protocol)
         self.library = self._open_library()
 
     def _open_library(self) -> Library:
@@ -113,34 +166,46 @@ class _Loop:
             # What a task recorded before it was committed is recorded again when it is learned again.
             known = set(self.library.tasks)
             self.records = Records(self.folder / "records.jsonl", lambda event: event.get("task") in known)
+            self._check_records()
             for index in range(len(self.stream)):
                 self._do_task(index)
             result = self._result()
             write_json(self.folder / "result.json", result)
         return result
 
+    def _check_records(self) -> None:
+        """Of all tasks in the library but the last, how they did is on record: it cannot be found out later."""
+        evaluated = {event["task"] for event in self.records.events if event["event"] == "evaluated"}
+        lost = [name for name in list(self.library.tasks)[:-1] if name not in evaluated]
+        if lost:
+            raise InputError(
+                f"{self.records.path} has lost what was measured after {lost[0]}; remove the whole run folder and give "
+                f"the same command again."
+            )
+
     def _write_settings(self) -> None:
-        asked = {"schema": SCHEMA, **asdict(self.settings), "protocol_details": asdict(self.protocol)}
-        path = self.folder / "run.json"
-        if path.is_file():
-            before = read_json(path)
-            if any(before.get(key) != value for key, value in _as_json(asked).items()):
-                raise InputError(f"{self.folder} was begun with other settings; remove it or choose another --out.")
+        if (self.folder / "run.json").is_file():
             return
         held = {name: asdict(self.stream.data.holding(name)) for name in self.stream.datasets()}
         state = {name: {"state": h["state"], "source": h["source"], "note": h["note"]} for name, h in held.items()}
-        write_json(path, {**asked, "data": state, "versions": versions(), "hardware": hardware(self.device)})
+        write_json(
+            self.folder / "run.json",
+            {**self.asked, "data": state, "versions": versions(), "hardware": hardware(self.device)},
+        )
 
     def _do_task(self, index: int) -> None:
         """Learn task `index` unless the library has it, evaluate unless the records say so."""
         name = _task_name(index)
-        evaluated = any(e["event"] == "evaluated" and e["task"] == name for e in self.records.events)
-        if name in self.library.tasks and evaluated:
+        on_record = {event["event"] for event in self.records.events if event["task"] == name}
+        if name in self.library.tasks and "evaluated" in on_record:
             return
         self.watch(Moment(index, len(self.stream)))
         task = self.stream[index].to(self.device)
         if name not in self.library.tasks:
             self._learn(index, name, task)
+        if "learned" not in on_record:
+            entry = self.library.tasks[name]
+            self.records.append("learned", task=name, path=list(entry.path), **entry.info)
         row = [self._accuracy(i, task if i == index else None) for i in range(index + 1)]
         self.records.append(
             "evaluated", task=name, accuracy=row, memory_mb=memory_mb(self.library.used_numbers()), paths=self._paths()
@@ -166,12 +231,11 @@ class _Loop:
             lambda event, what: self.records.append(event, task=name, **what),
         )
         learned = self.learner.learn(lesson)
-        seconds = time.perf_counter() - start
-        info = self._describe(task, network, learned)
-        entry = TaskEntry(name, learned.change.tasks[name].path, info)
-        change = learned.change
+        seconds = round(time.perf_counter() - start, 2)
+        change, path = learned.change, learned.change.tasks[name].path
+        info = {**self._describe(task, network, learned), "curve": self._curve(task, network, learned, path)}
+        entry = TaskEntry(name, path, {**info, "seconds": seconds})
         self.library.commit(Change(change.modules, {**change.tasks, name: entry}, change.extras))
-        self.records.append("learned", task=name, path=list(entry.path), seconds=round(seconds, 2), **info)
 
     def _check_fits(self, name: str, network: Backbone) -> None:
         """Modules of earlier tasks must fit images of this task's shape; only the head may differ."""
@@ -180,8 +244,8 @@ class _Loop:
             fresh = block.init(torch.Generator())
             if module and any(fresh[key].shape != t.shape for key, t in self.library.state(module).items()):
                 raise InputError(
-                    f"task {name} has images of shape {network.image}, which the {self.settings.backbone} backbone of "
-                    f"this library cannot take; give all tasks images of one size, or use tiny or resnet."
+                    f"task {name} has images of shape {network.image}, which the modules of the earlier tasks cannot "
+                    f"take; give all tasks images of one shape."
                 )
 
     def _describe(self, task: Task, network: Backbone, learned: Learned) -> dict[str, Any]:
@@ -199,14 +263,12 @@ class _Loop:
             "weight_decay": setting.weight_decay,
             "val_accuracy": learned.chosen.val_accuracy,
             "steps": learned.chosen.steps,
-            "curve": self._curve(task, network, learned),
             "paper_flops": learned.paper_flops,
             "flops": learned.flops,
         }
 
-    def _curve(self, task: Task, network: Backbone, learned: Learned) -> list[float]:
+    def _curve(self, task: Task, network: Backbone, learned: Learned, path: tuple[str, ...]) -> list[float]:
         """Test accuracy of what was kept after its first steps. The learner has finished; it does not see this."""
-        path = learned.change.tasks[_task_name(len(self.library.tasks))].path
         curve: list[float] = []
         for early in learned.chosen.early:
             states = [
@@ -246,23 +308,27 @@ class _Loop:
             "tflops_executed": tflops(sum(info["flops"] for info in infos)),
             "last_task_accuracy": matrix[-1][-1],
         }
-        seconds = [event["seconds"] for event in self.records.events if event["event"] == "learned"]
         return {
             "schema": SCHEMA,
             **asdict(self.settings),
             "metrics": metrics,
             "accuracy": matrix,
             "data_complete": all(info["data_complete"] for info in infos),
-            "seconds": round(sum(seconds), 2),
+            "seconds": round(sum(info["seconds"] for info in infos), 2),
         }
 
 
 def _device(name: str) -> torch.device:
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError):
         raise InputError(f"there is no device {name!r} here; use cpu, or cuda where there is a GPU.") from None
+    # The same seed is to give the same bytes, on a GPU too, and float32 is to mean float32.
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.allow_tf32 = False
     return device
 
 
@@ -274,14 +340,3 @@ def _without_test(task: Task) -> Task:
     """The task as a learner may see it: its test split is empty."""
     nothing = Split(task.test.x[:0], task.test.y[:0])
     return replace(task, test=nothing)
-
-
-def _as_json(value: dict[str, Any]) -> dict[str, Any]:
-    """As it would come back from a file: tuples become lists."""
-
-    def plain(item: Any) -> Any:
-        if isinstance(item, dict):
-            return {key: plain(inner) for key, inner in item.items()}
-        return [plain(inner) for inner in item] if isinstance(item, list | tuple) else item
-
-    return {key: plain(inner) for key, inner in value.items()}

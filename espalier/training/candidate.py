@@ -74,8 +74,14 @@ class Trained:
 
 
 def best(results: Sequence[Trained]) -> Trained:
-    """The highest validation accuracy; ties go to more re-use, then to the first given."""
-    return max(results, key=lambda r: (r.val_accuracy, sum(isinstance(s, Reuse) for s in r.member.candidate)))
+    """The highest validation accuracy; ties go to more re-use, then to the first setting, then to the first given."""
+    settings = list(dict.fromkeys(r.member.setting for r in results))
+
+    def merit(result: Trained) -> tuple[float, int, int]:
+        re_used = sum(isinstance(slot, Reuse) for slot in result.member.candidate)
+        return result.val_accuracy, re_used, -settings.index(result.member.setting)
+
+    return max(results, key=merit)
 
 
 def modules_named(candidates: Sequence[Candidate]) -> set[str]:

@@ -56,7 +56,7 @@ def _train_member(job: Job, member: Member) -> Trained:
     for _ in range(protocol.max_epochs):
         batches = job.batches(order)
         for chosen in batches:
-            x = task.normalise(augmented(task.train.x[chosen], protocol, crops))
+            x = task.normalise(augmented(task, chosen, protocol, crops))
             loss = F.cross_entropy(_forward(job, network, frozen, x, job.modes(step)), task.train.y[chosen])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]

@@ -157,6 +157,7 @@ class _Run:
         self.stopped: dict[int, tuple[int, int]] = {}  # member's number → steps and samples until it stopped
         self.results: dict[Member, Trained] = {}
         self.step = self.samples = self.flops = 0
+        self.best_seen = 0.0  # of all members, also those that left
 
     def train(self) -> None:
         job, protocol = self.job, self.job.protocol
@@ -167,7 +168,7 @@ class _Run:
         for _ in range(protocol.max_epochs):
             batches = job.batches(order)
             for chosen in batches:
-                x = augmented(job.task.train.x[chosen], protocol, crops)
+                x = augmented(job.task, chosen, protocol, crops)
                 self._train_step(job.task.normalise(x), job.task.train.y[chosen])
                 if self.step in protocol.early or chosen is batches[-1]:
                     self._evaluate(most)
@@ -206,7 +207,8 @@ class _Run:
         for number in range(len(waited)):
             if waited[number] and number not in self.stopped:
                 self.stopped[number] = (self.step, self.samples)
-        self.progress(self.step, most, len(waited) - len(self.stopped), float(self.best_accuracy.max()))
+        self.best_seen = max(self.best_seen, float(self.best_accuracy.max()))
+        self.progress(self.step, most, len(waited) - len(self.stopped), self.best_seen)
         if len(self.stopped) >= max(1, PACK_WHEN_LEFT * len(self.trie.members)):
             self._leave(list(self.stopped))
 
@@ -249,9 +251,13 @@ class _Run:
         return tuple(at_depth.get(depth) for depth in range(len(self.trie.blocks)))
 
 
-def augmented(x: Tensor, protocol: Protocol, generator: torch.Generator) -> Tensor:
+def augmented(task: Task, chosen: Tensor, protocol: Protocol, generator: torch.Generator) -> Tensor:
+    """The chosen train images, cropped and mirrored at random; permuted pixels have no neighbours to be moved with."""
+    x = task.train.x[chosen]
     pad = protocol.pad * x.shape[-1] // 32
-    return augment(x, generator, pad, protocol.flip) if pad or protocol.flip else x
+    if task.spec.permutation is not None or not (pad or protocol.flip):
+        return x
+    return augment(x, generator, pad, protocol.flip)
 
 
 def member_losses(logits: Tensor, y: Tensor) -> Tensor:

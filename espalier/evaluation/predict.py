@@ -1,0 +1,26 @@
+"""What a library says of images: the path of a task, applied. Knows nothing about how it was learned."""
+
+from torch import Tensor, tensor
+
+from espalier.errors import InputError
+from espalier.library import Library
+from espalier.nets import backbone
+from espalier.streams.transforms import normalise
+from espalier.training.train import forward_path
+
+
+def predict(library: Library, task: str, images: Tensor) -> Tensor:
+    """Logits (n, classes) of uint8 images (n, channels, height, width), by the path that was learned for `task`.
+
+    The classes are `library.tasks[task].info["classes"]`, in the order of the logits.
+    """
+    if task not in library.tasks:
+        raise InputError(f"the library {library.folder} has no task {task!r}; it has {', '.join(library.tasks)}.")
+    entry = library.tasks[task]
+    shape = entry.info["image"]
+    if list(images.shape[1:]) != shape:
+        raise InputError(f"task {task!r} takes images of shape {shape}, not {list(images.shape[1:])}; scale them.")
+    mean, std = (tensor(entry.info[key]).view(-1, 1, 1) for key in ("mean", "std"))
+    network = backbone(library.backbone, tuple(shape), len(entry.info["classes"]))
+    states = [library.state(module) for module in entry.path]
+    return forward_path(network, states, normalise(images, mean, std))
