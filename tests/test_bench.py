@@ -24,4 +24,4 @@ def test_timing_counts_images(tmp_path: Path) -> None:
     assert timing.tasks == 2
     assert timing.batched > 0
     assert timing.one_by_one > 0
-    assert timing.images == (1197 + 600) + (50 + 30 + 600)
+    assert timing.images == (600 + 300 + 1000) + (50 + 30 + 1000)

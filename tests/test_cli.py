@@ -47,7 +47,7 @@ def test_streams_lists_all_and_says_what_is_lacking(tmp_path: Path) -> None:
 def test_a_stream_is_shown_with_its_picture(tmp_path: Path) -> None:
     shown = espalier("streams", "s_in_mini", "--out", tmp_path / "out", data=tmp_path)
     assert shown.returncode == 0, shown.stderr
-    assert shown.stdout.count("digits on") == 2
+    assert shown.stdout.count("shapes on") == 2
     with Image.open(tmp_path / "out" / "s_in_mini-seed0.png") as sheet:
         assert sheet.width > 1000
         assert len(sheet.getcolors(10**7) or []) > 1000, "there is something on it"
@@ -167,3 +167,22 @@ def test_bad_pictures_are_named_and_nothing_is_written(tmp_path: Path) -> None:
     (pictures / "class1" / "3.png").write_bytes(b"")
     assert_refused(espalier("data", "pack", pictures, data=tmp_path / "data"), "3.png")
     assert not (tmp_path / "data").exists() or not any((tmp_path / "data").iterdir())
+
+
+def test_learners_are_listed(tmp_path: Path) -> None:
+    assert "mntdp-d-plus" in espalier("learners", data=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["s_pl_mini", "mntdp"], ["no learner 'mntdp'", "did you mean 'mntdp-d'"]),
+        (["s_pl_mini", "mntdp-d", "--backbone", "vgg"], ["no backbone 'vgg'", "resnet"]),
+        (["s_pl_mini", "mntdp-d", "--protocol", "slow"], ["no protocol 'slow'", "quick"]),
+        (["s_pl_mini", "mntdp-d", "--device", "meta"], ["no device 'meta'"]),
+        (["s_minus", "mntdp-d"], ["espalier data fetch"]),
+    ],
+)
+def test_a_run_that_cannot_be_is_one_sentence(arguments: list[str], words: list[str], tmp_path: Path) -> None:
+    assert_refused(espalier("run", *arguments, "--out", tmp_path / "runs", data=tmp_path), *words)
+    assert not (tmp_path / "runs").exists()

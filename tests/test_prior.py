@@ -11,13 +11,18 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
-from espalier.learners import prior
+from espalier.learners import MntdpD, Space, prior
 from espalier.learners.lesson import Lesson
-from espalier.learners.prior import Prior, _evenly, nearest_labels, neighbour_accuracies
-from espalier.nets import Backbone, State, backbone
+from espalier.learners.prior import Prior, _evenly, dead_channels, nearest_labels, neighbour_accuracies, recoloured
+from espalier.nets import Block, Mode, State, backbone
+from espalier.runs import run
+from espalier.runs.records import read_records
+from espalier.streams import STREAMS, stream
 from espalier.streams.task import Split
+from espalier.training import PROTOCOLS
 from espalier.training.train import forward_path
 from tests.nets_help import lesson, modules, random
+from tests.small_streams import PROTOCOL, install, settings, small
 
 NET = backbone("tiny", (3, 8, 8), 3)
 OLD = modules(NET, "a", "b")
@@ -82,11 +87,12 @@ def test_scores_come_in_the_order_of_paths(made: Lesson) -> None:
 def test_paths_that_share_their_first_blocks_share_the_passes(made: Lesson, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: Counter[str] = Counter()
 
-    def counted(net: Backbone, states: Sequence[State], x: Tensor) -> Tensor:
-        passes[net.blocks[0].name] += len(x)
-        return forward_path(net, states, x)
+    def counted(block: Block, stack: State, x: Tensor, mode: Mode) -> Tensor:
+        passes[block.name] += len(x)
+        return forward(block, stack, x, mode)
 
-    monkeypatch.setattr(prior, "forward_path", counted)
+    forward = Block.forward
+    monkeypatch.setattr(Block, "forward", counted)
     images = len(made.task.train) + len(made.task.val)
     neighbour_accuracies(made, made.task, [path("aaaaa"), path("aabbb"), path("aabba"), path("aaaab")])
     assert passes == {"stem": images, "stage1": images, "stage2": 2 * images, "stage3": 2 * images}
@@ -175,3 +181,39 @@ def test_at_most_a_thousand_images_are_used(made: Lesson, monkeypatch: pytest.Mo
     monkeypatch.setattr(prior, "nearest_labels", noted)
     neighbour_accuracies(made, made.task, [path("aaaaa")])
     assert used == [(9, 9)]
+
+
+# Recoloured
+
+
+def test_channels_that_were_constant_are_known_by_their_deviation() -> None:
+    assert dead_channels([0.2, 1.0, 0.3]) == (1,)
+    assert dead_channels([]) == ()
+
+
+def test_a_recoloured_task_is_grey_but_for_the_dead_channels() -> None:
+    task = stream("s_in_mini", 0)[5]
+    view = recoloured(task, (1,))
+    normal = view.normalise(view.val.x)
+    assert torch.equal(normal[:, 0], normal[:, 2])
+    assert normal[:, 1].abs().max() == 0
+    assert normal[:, 0].std() > 0.5
+    assert torch.equal(view.val.y, task.val.y)
+
+
+def test_a_past_task_in_other_colours_is_found_when_recoloured(tmp_path: Path) -> None:
+    """A first task learned on one background colour, an unrelated one, and the first again on another colour."""
+    install()
+    looks: dict[str, Any] = {"classes": ("circle", "star", "arrow", "ring", "cross"), "size": 16}
+    first = small("shapes", background="red", **looks | {"train": 60, "val": 30})
+    last = small("shapes", background="blue", **looks | {"train": 10, "val": 30})
+    STREAMS["recoloured_mini"] = (lambda name, seed, data: [first, small("letters", size=16), last], "for this test")
+    PROTOCOLS["test"] = replace(PROTOCOL, max_epochs=12)
+    asked = settings("mntdp-d", stream="recoloured_mini")
+    try:
+        run(asked, tmp_path, own_learner=MntdpD(Prior("nearest-recoloured"), Space((("suffix", 1),))))
+    finally:
+        install()
+    events = read_records(tmp_path / asked.folder_name / "records.jsonl")
+    scores = [e["scores"] for e in events if e["event"] == "prior"][-1]
+    assert scores["t1"] > scores["t2"] + 0.1

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -12,15 +13,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from espalier import DataFolder, Dataset, ImageSet, InputError
-from espalier.learners import Learned, Lesson
+from espalier.evaluation import accuracy, predict
+from espalier.learners import Learned, Lesson, MntdpD, Prior
 from espalier.library import Library
+from espalier.nets import backbone
 from espalier.runs import Settings, run
 from espalier.runs.records import Records, read_records
-from espalier.streams import TaskSpec
+from espalier.streams import TaskSpec, stream
 from espalier.streams.registry import STREAMS
-from tests.small_streams import install, noise, settings, small
+from espalier.training import Job
+from espalier.training.cost import forward_flops
+from espalier.training.train import augmented
+from tests.small_streams import PROTOCOL, install, noise, settings, small
 
 install()
 
@@ -53,13 +60,27 @@ def test_a_run_leaves_what_it_promises(uninterrupted: Path) -> None:
     assert next(e for e in events if e["event"] == "learned" and e["task"] == "t4")["val_accuracy"] == best
 
 
-def test_paper_flops_are_those_of_the_winning_setting(uninterrupted: Path) -> None:
+def test_paper_flops_are_the_images_seen_under_the_winning_setting(uninterrupted: Path) -> None:
+    """40 train images in batches of 16: every epoch of three steps sees 40 images."""
     events = read_records(uninterrupted / "records.jsonl")
     learned = next(e for e in events if e["event"] == "learned" and e["task"] == "t2")
-    same = [e for e in events if e["event"] == "candidate" and e["task"] == "t2" and e["lr"] == learned["lr"]]
-    assert {e["weight_decay"] for e in same if e["steps"]} == {learned["weight_decay"]}
-    assert learned["paper_flops"] > 0
-    assert learned["flops"] > 0
+    candidates = [e for e in events if e["event"] == "candidate" and e["task"] == "t2"]
+    won = [e for e in candidates if (e["lr"], e["weight_decay"]) == (learned["lr"], learned["weight_decay"])]
+    assert all(e["steps"] % 3 == 0 for e in candidates), "nobody stops within an epoch here"
+    images = sum(e["steps"] // 3 * 40 for e in won)
+    assert learned["paper_flops"] == images * forward_flops(backbone("tiny", (3, 8, 8), 5))
+    assert learned["flops"] > learned["paper_flops"] / 2
+
+
+def test_the_learning_curve_is_that_of_the_first_steps(uninterrupted: Path) -> None:
+    """Before any step the kept candidate of the first task is a fresh network, known beforehand."""
+    events = read_records(uninterrupted / "records.jsonl")
+    curve, *others = [event["curve"] for event in events if event["event"] == "learned"]
+    task, network = stream("small_mini")[0], backbone("tiny", (3, 8, 8), 5)
+    fresh = Job(task, network, {}, PROTOCOL, 0, ("small_mini", 0)).fresh()
+    assert [len(c) for c in (curve, *others)] == [6, 6, 6, 6]
+    assert curve[0] == accuracy(task, network, fresh, 1024)
+    assert any(len(set(other)) > 1 for other in others), "something is learned in five steps"
 
 
 @pytest.mark.parametrize("learner", ["mntdp-d", "finetune"])
@@ -92,21 +113,66 @@ def test_killed_again_and_again_a_run_ends_with_the_same_result(learner: str, tm
     result = json.loads((folder / "result.json").read_text())
     assert without_times(result) == without_times(expected)
     events = read_records(folder / "records.jsonl")
-    assert [e["task"] for e in events if e["event"] == "evaluated"] == ["t1", "t2", "t3", "t4"]
+    for kind in ("learned", "evaluated"):
+        assert [e["task"] for e in events if e["event"] == kind] == ["t1", "t2", "t3", "t4"]
     assert sum(e["event"] == "candidate" for e in events) == sum(
         e["event"] == "candidate" for e in read_records(tmp_path / "whole" / folder.name / "records.jsonl")
     )
 
 
-def test_a_finished_run_is_not_run_again(uninterrupted: Path) -> None:
-    class Never:
-        def learn(self, lesson: Lesson) -> Learned:
-            raise AssertionError
+def test_a_finished_run_is_not_run_again(uninterrupted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(self: object, lesson: Lesson) -> Learned:
+        raise AssertionError
 
+    monkeypatch.setattr(MntdpD, "learn", never)
     before = (uninterrupted / "result.json").stat().st_mtime_ns
-    result = run(settings("mntdp-d"), uninterrupted.parent, own_learner=Never())
-    assert result["learner"] == "mntdp-d"
+    assert run(settings("mntdp-d"), uninterrupted.parent)["learner"] == "mntdp-d"
     assert (uninterrupted / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_finished_run_of_another_learner_is_not_taken_for_this_one(uninterrupted: Path) -> None:
+    with pytest.raises(InputError, match="begun with other settings"):
+        run(settings("mntdp-d"), uninterrupted.parent, own_learner=MntdpD(Prior("random")))
+
+
+def test_missing_data_leaves_no_run_behind(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="espalier data fetch cifar10"):
+        run(Settings.of("s_minus", "independent"), tmp_path / "runs", tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"metrics": {"avg_accuracy": "high"}}'])
+def test_a_damaged_result_is_told_and_can_be_made_again(content: str, uninterrupted: Path, tmp_path: Path) -> None:
+    folder = tmp_path / uninterrupted.name
+    shutil.copytree(uninterrupted, folder)
+    (folder / "result.json").write_text(content)
+    with pytest.raises(InputError, match=r"result\.json"):
+        run(settings("mntdp-d"), tmp_path)
+    (folder / "result.json").unlink()
+    assert run(settings("mntdp-d"), tmp_path) == json.loads((uninterrupted / "result.json").read_text())
+
+
+@pytest.mark.parametrize("damage", ["garbage\n", '["event"]\n', ""])
+def test_damaged_records_are_told(damage: str, uninterrupted: Path, tmp_path: Path) -> None:
+    folder = tmp_path / uninterrupted.name
+    shutil.copytree(uninterrupted, folder)
+    (folder / "result.json").unlink()
+    (folder / "records.jsonl").write_text(damage)
+    with pytest.raises(InputError, match=r"records\.jsonl"):
+        run(settings("mntdp-d"), tmp_path)
+    Library.open(folder / "library").verify()
+
+
+def test_what_was_learned_can_be_used(uninterrupted: Path) -> None:
+    library = Library.open(uninterrupted / "library")
+    task = stream("small_mini")[0]
+    guessed = predict(library, "t1", task.test.x).argmax(1)
+    result = json.loads((uninterrupted / "result.json").read_text())
+    assert (guessed == task.test.y).double().mean().item() == pytest.approx(result["accuracy"][-1][0])
+    with pytest.raises(InputError, match="has no task 't9'"):
+        predict(library, "t9", task.test.x)
+    with pytest.raises(InputError, match="takes images of shape"):
+        predict(library, "t1", task.test.x[:, :, :4])
 
 
 def test_a_run_begun_with_other_settings_is_refused(tmp_path: Path) -> None:
@@ -119,8 +185,11 @@ def test_a_run_begun_with_other_settings_is_refused(tmp_path: Path) -> None:
 
 def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
     class Second:
+        def __repr__(self) -> str:
+            return "Second()"
+
         def learn(self, lesson: Lesson) -> Learned:
-            run(settings("independent"), tmp_path)
+            run(settings("independent"), tmp_path, own_learner=self)
             raise AssertionError
 
     with pytest.raises(InputError, match=str(os.getpid())):
@@ -134,12 +203,12 @@ def test_a_torn_last_record_is_dropped(tmp_path: Path) -> None:
     assert path.read_text() == '{"event": "a"}\n{"event": "b"}\n'
 
 
-def own_run(tmp_path: Path, learner: str, specs: list[TaskSpec], *datasets: Dataset, backbone: str = "tiny") -> Any:
+def own_run(tmp_path: Path, learner: str, specs: list[TaskSpec], *datasets: Dataset, net: str = "tiny") -> Any:
     data = DataFolder(tmp_path / "data")
     for dataset in datasets:
         data.add(dataset)
     STREAMS["own_mini"] = (lambda name, seed, folder: specs, "for this test")
-    return run(Settings("own_mini", learner, backbone, "test"), tmp_path / "runs", data)
+    return run(Settings("own_mini", learner, net, "test"), tmp_path / "runs", data)
 
 
 def noise_spec(dataset: Dataset, **changes: Any) -> TaskSpec:
@@ -185,7 +254,7 @@ def test_a_task_with_another_image_size(tmp_path: Path) -> None:
     specs = [noise_spec(one), noise_spec(one, size=16)]
     assert len(own_run(tmp_path, "mntdp-d", specs, one)["accuracy"]) == 2
     with pytest.raises(InputError, match="cannot take"):
-        own_run(tmp_path / "fc", "mntdp-d", specs, one, backbone="fc")
+        own_run(tmp_path / "fc", "mntdp-d", specs, one, net="fc")
     library = Library.open(next((tmp_path / "fc" / "runs").iterdir()) / "library")
     assert list(library.tasks) == ["t1"]
 
@@ -206,3 +275,19 @@ def test_the_usual_backbone_and_protocol() -> None:
     assert Settings.of("s_in_mini", "mntdp-d", 2) == Settings("s_in_mini", "mntdp-d", "tiny", "quick", 2)
     assert Settings.of("permuted_mnist", "finetune").backbone == "fc"
     assert replace(Settings.of("s_minus", "mntdp-d"), seed=3).folder_name.endswith("seed3")
+
+
+def test_images_too_small_for_a_backbone_are_said_to_be(tmp_path: Path) -> None:
+    one = noise("one")
+    with pytest.raises(InputError, match="too small for alexnet"):
+        own_run(tmp_path, "independent", [noise_spec(one)], one, net="alexnet")
+
+
+def test_permuted_pixels_are_not_moved() -> None:
+    """A crop would move pixels whose neighbours are elsewhere; the plain images of the same task are moved."""
+    rng = torch.Generator().manual_seed(0)
+    plain = stream("small_mini")[0]
+    everything = torch.arange(len(plain.train))
+    permuted = replace(plain, spec=replace(plain.spec, permutation=1))
+    assert torch.equal(augmented(permuted, everything, PROTOCOL, rng), plain.train.x)
+    assert not torch.equal(augmented(plain, everything, PROTOCOL, rng), plain.train.x)

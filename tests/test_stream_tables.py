@@ -140,7 +140,7 @@ def test_classic_streams(fake_data: DataFolder) -> None:
     assert {(len(t.train), len(t.val), len(t.test)) for t in split} == {(4500, 500, 1000)}
 
 
-@pytest.mark.parametrize("name", [n for n in STREAMS if n.endswith("_mini")])
+@pytest.mark.parametrize("name", [n for n in STREAMS if n.startswith("s_") and n.endswith("_mini")])
 def test_mini_streams_mirror_the_large_ones(name: str, tmp_path: Path) -> None:
     mini = stream(name, 1, tmp_path)
     assert len(mini) == (20 if name == "s_long_mini" else 5 if name == "s_pl_mini" else 6)
