@@ -243,6 +243,15 @@ def test_what_cannot_be_shared_is_said_and_the_library_stays(tmp_path: Path) -> 
     assert list(library.tasks) == ["t1"]
 
 
+def test_a_class_that_is_not_there_is_named_and_the_library_stays(tmp_path: Path) -> None:
+    one = noise("one")
+    with pytest.raises(InputError, match="has no class 'c9'"):
+        own_run(tmp_path, "mntdp-d", [noise_spec(one), small("one", classes=("c0", "c9"))], one)
+    library = Library.open(next((tmp_path / "runs").iterdir()) / "library")
+    library.verify()
+    assert list(library.tasks) == ["t1"]
+
+
 def test_one_image_per_class_and_a_handful_to_validate(tmp_path: Path) -> None:
     scant = noise("scant", classes=5)
     result = own_run(tmp_path, "mntdp-d", [noise_spec(scant, train=1, val=1)] * 2, scant)
