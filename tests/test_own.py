@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from espalier.data.imageset import ImageSet
-from espalier.data.own import as_dataset, check_name, from_csv, from_folder
+from espalier.data.own import from_csv, from_folder
 from espalier.data.pictures import load_picture
 from espalier.errors import InputError
 
@@ -312,89 +311,6 @@ def test_a_bad_picture_in_a_table_is_named(zoo: Path) -> None:
     (zoo / "dogs" / "1.png").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"dogs/1\.png is damaged"):
         from_csv(write_table(zoo, "path,label", *ROWS))
-
-
-# The split
-
-
-def numbered(*counts: int) -> ImageSet:
-    """Images that all differ, `counts[i]` of class i."""
-    labels = np.repeat(np.arange(len(counts)), counts)
-    images = np.arange(len(labels) * 3, dtype=np.uint32).view(np.uint8).reshape(-1, 2, 2, 3)
-    return ImageSet(images, labels, tuple("abcdefgh"[: len(counts)]))
-
-
-def contents(images: ImageSet) -> set[bytes]:
-    return {image.tobytes() for image in images.images}
-
-
-def test_the_split_is_stratified_and_loses_nothing() -> None:
-    images = numbered(50, 10, 3)
-    splits = as_dataset(images, "mine").splits
-    assert list(splits) == ["train", "test"]
-    assert splits["test"].counts() == [10, 2, 1]
-    assert splits["train"].counts() == [40, 8, 2]
-    assert not contents(splits["train"]) & contents(splits["test"])
-    assert contents(splits["train"]) | contents(splits["test"]) == contents(images)
-
-
-def test_every_class_keeps_an_image_on_each_side() -> None:
-    assert as_dataset(numbered(3, 4), "mine", test=0.01).splits["test"].counts() == [1, 1]
-    assert as_dataset(numbered(3, 4), "mine", test=0.99).splits["train"].counts() == [2, 2]
-
-
-def test_the_split_depends_on_seed_name_and_class_alone() -> None:
-    def test_of(images: ImageSet, name: str = "mine", seed: int = 0) -> set[bytes]:
-        test = as_dataset(images, name, seed).splits["test"]
-        return {image.tobytes() for image in test.images[test.labels == 0]}
-
-    images = numbered(50, 10)
-    assert test_of(images) == test_of(images)
-    assert test_of(images) == test_of(numbered(50, 20, 5))
-    assert test_of(images) != test_of(images, seed=1)
-    assert test_of(images) != test_of(images, name="other")
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_copies_of_a_picture_stay_on_one_side(seed: int) -> None:
-    images = numbered(6, 6)
-    copies = ImageSet(images.images.repeat(3, axis=0), images.labels.repeat(3), images.class_names)
-    splits = as_dataset(copies, "mine", seed).splits
-    assert not contents(splits["train"]) & contents(splits["test"])
-    assert len(splits["train"]) + len(splits["test"]) == 36
-
-
-def test_what_cannot_be_split_is_refused() -> None:
-    images = numbered(3, 3)
-    same = ImageSet(images.images[[0, 1, 2, 3, 3, 3]], images.labels, images.class_names)
-    with pytest.raises(InputError, match=r"class 'b' of 'mine' has 1 different images"):
-        as_dataset(same, "mine")
-    with pytest.raises(InputError, match=r"class 'b' of 'mine' has 0 different images"):
-        as_dataset(ImageSet(images.images[:3], images.labels[:3], images.class_names), "mine")
-    for share in (0.0, 1.0, float("nan")):
-        with pytest.raises(InputError, match="must lie between 0 and 1"):
-            as_dataset(images, "mine", test=share)
-    with pytest.raises(InputError, match="cannot name a dataset"):
-        as_dataset(images, "My Images")
-
-
-def test_names() -> None:
-    for name in ("a", "my-cats_2", "0"):
-        check_name(name)
-    for name in ("", "A", "ü", "a b", "../a", "a/b", ".a", "-a", "a\n", "a" * 101):
-        with pytest.raises(InputError, match="cannot name a dataset; use lower-case letters"):
-            check_name(name)
-
-
-def test_names_of_the_streams_datasets_are_refused() -> None:
-    for name in ("mnist", "shapes"):
-        with pytest.raises(InputError, match="the name of a dataset that streams use"):
-            as_dataset(numbered(3, 3), name)
-
-
-def test_a_single_class_is_no_dataset() -> None:
-    with pytest.raises(InputError, match="one class only"):
-        as_dataset(numbered(9), "mine")
 
 
 def test_sixteen_bit_colour_is_refused(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def bench_training() -> None:
         "times faster",
         "trie MB",
         "one by one MB",
-        "same best",
+        "same accuracy",
     )
     table = Table(Column("candidates of", no_wrap=True), *columns, box=None)
     for name in training.SPACES:
