@@ -217,3 +217,21 @@ def test_a_past_task_in_other_colours_is_found_when_recoloured(tmp_path: Path) -
     events = read_records(tmp_path / asked.folder_name / "records.jsonl")
     scores = [e["scores"] for e in events if e["event"] == "prior"][-1]
     assert scores["t1"] > scores["t2"] + 0.1
+
+
+def test_the_operations_of_the_prior_are_those_of_its_passes(made: Lesson, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted while it runs, block by block, against what `flops` says beforehand."""
+    macs = dict(zip((block.name for block in NET.blocks), made.backbone.macs(), strict=True))
+    ran: Counter[str] = Counter()
+
+    def counted(block: Block, stack: State, x: Tensor, mode: Mode) -> Tensor:
+        ran[block.name] += len(x)
+        return forward(block, stack, x, mode)
+
+    forward = Block.forward
+    monkeypatch.setattr(Block, "forward", counted)
+    for kind in ("nearest", "nearest-recoloured", "random"):
+        ran.clear()
+        Prior(kind).choose(made)
+        assert Prior(kind).flops(made) == 2 * sum(macs[name] * images for name, images in ran.items())
+    assert Prior("random").flops(made) == 0

@@ -163,6 +163,16 @@ def test_damaged_records_are_told(damage: str, uninterrupted: Path, tmp_path: Pa
     Library.open(folder / "library").verify()
 
 
+def test_a_library_without_its_index_is_not_begun_anew(uninterrupted: Path, tmp_path: Path) -> None:
+    folder = tmp_path / uninterrupted.name
+    shutil.copytree(uninterrupted, folder)
+    (folder / "result.json").unlink()
+    (folder / "library" / "library.json").unlink()
+    with pytest.raises(InputError, match=r"has lost its library\.json"):
+        run(settings("mntdp-d"), tmp_path)
+    assert (folder / "records.jsonl").read_text() == (uninterrupted / "records.jsonl").read_text()
+
+
 def test_what_was_learned_can_be_used(uninterrupted: Path) -> None:
     library = Library.open(uninterrupted / "library")
     task = stream("small_mini")[0]

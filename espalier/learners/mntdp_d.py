@@ -5,7 +5,7 @@ section 4 and algorithm 2. The prior picks past paths by nearest neighbours; eve
 trained; the one with the best validation accuracy is kept, and its new modules join the library.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from espalier.learners.lesson import Learned, Lesson
 from espalier.learners.prior import Prior
@@ -18,5 +18,7 @@ class MntdpD:
     space: Space = field(default_factory=Space)
 
     def learn(self, lesson: Lesson) -> Learned:
-        paths = self.prior.choose(lesson) if lesson.library.tasks else []
-        return lesson.keep_best(self.space.candidates(lesson, paths))
+        if not lesson.library.tasks:
+            return lesson.keep_best(self.space.candidates(lesson, []))
+        learned = lesson.keep_best(self.space.candidates(lesson, self.prior.choose(lesson)))
+        return replace(learned, flops=learned.flops + self.prior.flops(lesson))

@@ -17,6 +17,7 @@ from espalier.nets import EVAL, Backbone, State
 from espalier.seeds import generator
 from espalier.streams import transforms
 from espalier.streams.task import Split, Task
+from espalier.training.cost import FLOPS_PER_MAC
 from espalier.training.train import eval_batches
 
 NEIGHBOURS = 5
@@ -47,16 +48,34 @@ class Prior:
         ranked = sorted(latest_first, key=lambda name: scores[name], reverse=True)  # sorting keeps the order of ties
         return list(dict.fromkeys(paths[name] for name in ranked))[: self.k]
 
+    def flops(self, lesson: Lesson) -> int:
+        """What `choose` runs: forward passes through every past prefix, each once in each view of the images."""
+        views: list[list[Path]] = []
+        if self.kind != "random":
+            views.append(list(lesson.paths().values()))
+        if self.kind == "nearest-recoloured":
+            views += [[lesson.library.tasks[name].path for name in alike] for alike in _alike(lesson).values()]
+        images = sum(min(len(split), MOST_IMAGES) for split in (lesson.task.train, lesson.task.val))
+        macs = lesson.backbone.macs()
+        prefixes = [{path[:n] for path in view for n in range(1, len(path))} for view in views]
+        return FLOPS_PER_MAC * images * sum(macs[len(prefix) - 1] for view in prefixes for prefix in view)
+
 
 def _recoloured_accuracies(lesson: Lesson, paths: Mapping[str, Path]) -> dict[str, float]:
     """As `neighbour_accuracies`, each past task looking at the images in the channels in which it saw anything."""
-    dead = {name: dead_channels(entry.info.get("std", ())) for name, entry in lesson.library.tasks.items()}
     scores: dict[str, float] = {}
-    for channels in dict.fromkeys(dead.values()):
-        alike = [name for name in paths if dead[name] == channels]
+    for channels, alike in _alike(lesson).items():
         view = recoloured(lesson.task, channels)
         scores |= dict(zip(alike, neighbour_accuracies(lesson, view, [paths[n] for n in alike]), strict=True))
     return scores
+
+
+def _alike(lesson: Lesson) -> dict[tuple[int, ...], list[str]]:
+    """The past tasks by their dead channels."""
+    groups: dict[tuple[int, ...], list[str]] = {}
+    for name, entry in lesson.library.tasks.items():
+        groups.setdefault(dead_channels(entry.info.get("std", ())), []).append(name)
+    return groups
 
 
 def dead_channels(std: Sequence[float]) -> tuple[int, ...]:

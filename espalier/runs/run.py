@@ -156,6 +156,8 @@ class _Loop:
         where = self.folder / "library"
         if (where / "library.json").is_file():
             return Library.open(where)
+        if any(where.glob("modules/*")):
+            raise InputError(f"{where} has lost its library.json; restore it, or remove the run folder to begin anew.")
         first = self.stream.specs[0]
         blocks = backbone(self.settings.backbone, (first.channels, first.size, first.size), len(first.classes)).blocks
         return Library.create(where, self.settings.backbone, [block.name for block in blocks])
