@@ -36,6 +36,19 @@ def path(letters: str) -> tuple[str, ...]:
 PATHS = {"t1": path("aaaaa"), "t2": path("bbbbb"), "t3": path("aabbb"), "t4": path("aabbb")}
 
 
+def count_images(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """From now on, how many images pass through the blocks of each name."""
+    passed: Counter[str] = Counter()
+
+    def counted(block: Block, stack: State, x: Tensor, mode: Mode) -> Tensor:
+        passed[block.name] += len(x)
+        return forward(block, stack, x, mode)
+
+    forward = Block.forward
+    monkeypatch.setattr(Block, "forward", counted)
+    return passed
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Lesson:
     return lesson(tmp_path_factory.mktemp("past"), NET, PATHS, OLD)
@@ -85,14 +98,7 @@ def test_scores_come_in_the_order_of_paths(made: Lesson) -> None:
 
 
 def test_paths_that_share_their_first_blocks_share_the_passes(made: Lesson, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes: Counter[str] = Counter()
-
-    def counted(block: Block, stack: State, x: Tensor, mode: Mode) -> Tensor:
-        passes[block.name] += len(x)
-        return forward(block, stack, x, mode)
-
-    forward = Block.forward
-    monkeypatch.setattr(Block, "forward", counted)
+    passes = count_images(monkeypatch)
     images = len(made.task.train) + len(made.task.val)
     neighbour_accuracies(made, made.task, [path("aaaaa"), path("aabbb"), path("aabba"), path("aaaab")])
     assert passes == {"stem": images, "stage1": images, "stage2": 2 * images, "stage3": 2 * images}
@@ -222,14 +228,7 @@ def test_a_past_task_in_other_colours_is_found_when_recoloured(tmp_path: Path) -
 def test_the_operations_of_the_prior_are_those_of_its_passes(made: Lesson, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted while it runs, block by block, against what `flops` says beforehand."""
     macs = dict(zip((block.name for block in NET.blocks), made.backbone.macs(), strict=True))
-    ran: Counter[str] = Counter()
-
-    def counted(block: Block, stack: State, x: Tensor, mode: Mode) -> Tensor:
-        ran[block.name] += len(x)
-        return forward(block, stack, x, mode)
-
-    forward = Block.forward
-    monkeypatch.setattr(Block, "forward", counted)
+    ran = count_images(monkeypatch)
     for kind in ("nearest", "nearest-recoloured", "random"):
         ran.clear()
         Prior(kind).choose(made)

@@ -111,8 +111,8 @@ def _read(pack: _Pack, progress: Progress | None, before: int) -> Dataset:
     """Read a pack after `before` images have been counted on `progress`."""
     info = pack.info
     labels = {split: _read_labels(file, info) for split, file in pack.labels.items()}
-    for _ in in_order(lambda item: _open_sheet(item[1], pack).close(), pack.all_sheets()):
-        pass  # all sheets have the sizes they should: now the images' memory is safe to ask for
+    # All sheets are opened, and have the sizes they should, before the images' memory is asked for.
+    list(in_order(lambda item: _open_sheet(item[1], pack).close(), pack.all_sheets()))
     try:
         images = {split: np.empty((count, *info.image), np.uint8) for split, count in info.counts.items()}
     except MemoryError:
