@@ -34,7 +34,7 @@ def test_one_plain_network_costs_what_torch_counts(name: str, size: int) -> None
         made.forward(x, evaluating)
     with FlopCounterMode(display=False) as both:
         torch.autograd.grad(
-            made.forward(x, evaluating).sum(), [p for c in made.trained_cells() for p in c.parameters()]
+            made.forward(x, evaluating).sum(), [p for _, c in made.trained_cells() for p in c.parameters()]
         )
     assert forward.get_total_flops() == 2 * forward_flops(net) == 2 * trie_flops(made)[1]
     assert both.get_total_flops() == 2 * trie_flops(made)[0]
@@ -46,7 +46,7 @@ def test_one_member_with_frozen_blocks_costs_what_torch_counts(code: str) -> Non
     x = torch.randn(2, 3, 16, 16, generator=random(1))
     with FlopCounterMode(display=False) as both:
         torch.autograd.grad(
-            made.forward(x, evaluating).sum(), [p for c in made.trained_cells() for p in c.parameters()]
+            made.forward(x, evaluating).sum(), [p for _, c in made.trained_cells() for p in c.parameters()]
         )
     assert both.get_total_flops() == 2 * trie_flops(made)[0]
 

@@ -13,7 +13,6 @@ from espalier.library import Library
 from espalier.nets import backbone
 from espalier.runs import run
 from espalier.streams import stream
-from espalier.training.train import forward_path
 from tests.small_streams import install, settings
 
 install()
@@ -27,7 +26,7 @@ def logits(library: Library, names: list[str]) -> dict[str, torch.Tensor]:
     for name in names:
         task = stream("small_mini")[int(name[1:]) - 1]
         states = [library.state(module) for module in library.tasks[name].path]
-        found[name] = forward_path(network, states, task.normalise(task.test.x))
+        found[name] = network.forward(states, task.normalise(task.test.x))
     return found
 
 

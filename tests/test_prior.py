@@ -20,7 +20,6 @@ from espalier.runs.records import read_records
 from espalier.streams import STREAMS, stream
 from espalier.streams.task import Split
 from espalier.training import PROTOCOLS
-from espalier.training.train import forward_path
 from tests.nets_help import lesson, modules, random
 from tests.small_streams import PROTOCOL, install, settings, small
 
@@ -85,7 +84,7 @@ def score(made: Lesson, letters: str) -> float:
     """The accuracy of scikit-learn's classifier on the features before the head."""
     states = [OLD[module] for module in path(letters)[:-1]]
     train, val = made.task.train, made.task.val
-    features = [forward_path(NET, states, made.task.normalise(split.x)).numpy() for split in (train, val)]
+    features = [NET.forward(states, made.task.normalise(split.x)).numpy() for split in (train, val)]
     neighbours = KNeighborsClassifier(n_neighbors=5).fit(features[0], train.y.numpy())
     return float(neighbours.score(features[1], val.y.numpy()))
 

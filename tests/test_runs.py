@@ -26,7 +26,7 @@ from espalier.streams import TaskSpec, stream
 from espalier.streams.registry import STREAMS
 from espalier.training import Job
 from espalier.training.cost import forward_flops
-from espalier.training.train import augmented
+from espalier.training.job import augmented
 from tests.small_streams import PROTOCOL, install, noise, settings, small
 
 install()

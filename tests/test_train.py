@@ -14,7 +14,7 @@ from espalier.nets import State, backbone
 from espalier.training import Candidate, Fresh, Job, Member, Reuse, Setting, Trained, best, describe, protocol, train
 from espalier.training.candidate import modules_named
 from espalier.training.plain import train_one_by_one
-from espalier.training.train import _Run, forward_path
+from espalier.training.train import _Run
 from espalier.training.trie import Trie
 from tests.nets_help import RATES, candidate, job, quiet, same_results, same_states
 
@@ -186,7 +186,7 @@ def test_a_trained_path_has_the_validation_accuracy_that_is_told() -> None:
             for slot, state in zip(result.member.candidate, result.states, strict=True)
         ]
         assert [state is None for state in result.states] == [isinstance(s, Reuse) for s in result.member.candidate]
-        logits = forward_path(made.backbone, [s for s in states if s is not None], made.task.normalise(made.task.val.x))
+        logits = made.backbone.forward([s for s in states if s is not None], made.task.normalise(made.task.val.x))
         assert (logits.argmax(1) == made.task.val.y).double().mean().item() == result.val_accuracy
 
 
@@ -231,7 +231,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, script: dict[float, list[float]], 
     """Members with these learning rates, whose validation accuracies after 0, 1, … steps are given."""
 
     def accuracy(run: _Run) -> Tensor:
-        rows = [script[member.setting.lr] for member in run.trie.members]
+        rows = [script[member.setting.lr] for member in run.model.members]
         return torch.tensor([row[min(run.step, len(row) - 1)] for row in rows])
 
     monkeypatch.setattr(_Run, "_accuracy", accuracy)

@@ -96,7 +96,7 @@ def test_members_pass_side_by_side_through_a_frozen_block_behind_a_trained_one(m
 
 def test_a_gradient_flows_through_a_frozen_block_and_not_into_it() -> None:
     made = trie(".aaaa", "aaaa.")
-    cells = made.trained_cells()
+    cells = [cell for _, cell in made.trained_cells()]
     parameters = [p for cell in cells for p in cell.parameters()]
     gradients = torch.autograd.grad(made.forward(images(), training)[:, 0].sum(), parameters, allow_unused=True)
     stem, head = gradients[: len(cells[0].parameters())], gradients[len(cells[0].parameters()) :]
@@ -119,7 +119,7 @@ def test_only_trained_blocks_update_their_statistics() -> None:
 def test_a_stack_has_memory_of_its_own() -> None:
     made = trie("AAAAA", ".....", ".....")
     with torch.no_grad():
-        for cell in made.trained_cells():
+        for _, cell in made.trained_cells():
             for tensor in cell.stack.values():
                 tensor.fill_(9)
     assert not any((t == 9).any() for state in [*OLD.values(), *FRESH] for t in state.values())
@@ -130,14 +130,14 @@ def test_members_that_stay_are_what_they_were(staying: list[int]) -> None:
     made = trie(*CODES)
     made.forward(images(), training)  # so that statistics differ from those at the start
     with torch.no_grad():
-        for cell in made.trained_cells():
+        for _, cell in made.trained_cells():
             for p in cell.parameters():
                 p += 0.01 * torch.randn(p.shape, generator=random(3))
     before = made.forward(images(), evaluating)
     made.keep(staying)
     assert [member.setting.lr for member in made.members] == staying
     assert all(cell.members for cells in made.cells for cell in cells)
-    for cell in made.trained_cells():
+    for _, cell in made.trained_cells():
         assert all(len(t) == len(cell.members) and t.is_contiguous() and t.is_leaf for t in cell.stack.values())
         assert all(p.requires_grad for p in cell.parameters())
     if staying:

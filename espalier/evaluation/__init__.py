@@ -1,7 +1,19 @@
 """Accuracies and the paper's metrics."""
 
-from espalier.evaluation.accuracy import accuracy
+from espalier.evaluation.accuracy import accuracy, accuracy_on
 from espalier.evaluation.metrics import average_accuracy, forgetting, lca, memory_mb, tflops, transfer
 from espalier.evaluation.predict import predict
+from espalier.evaluation.predictor import network_of
 
-__all__ = ["accuracy", "average_accuracy", "forgetting", "lca", "memory_mb", "predict", "tflops", "transfer"]
+__all__ = [
+    "accuracy",
+    "accuracy_on",
+    "average_accuracy",
+    "forgetting",
+    "lca",
+    "memory_mb",
+    "network_of",
+    "predict",
+    "tflops",
+    "transfer",
+]

@@ -3,10 +3,9 @@
 from torch import Tensor, tensor
 
 from espalier.errors import InputError
+from espalier.evaluation.predictor import network_of
 from espalier.library import Library
-from espalier.nets import backbone
 from espalier.streams.transforms import normalise
-from espalier.training.train import forward_path
 
 
 def predict(library: Library, task: str, images: Tensor) -> Tensor:
@@ -21,6 +20,4 @@ def predict(library: Library, task: str, images: Tensor) -> Tensor:
     if list(images.shape[1:]) != shape:
         raise InputError(f"task {task!r} takes images of shape {shape}, not {list(images.shape[1:])}; scale them.")
     mean, std = (tensor(entry.info[key]).view(-1, 1, 1) for key in ("mean", "std"))
-    network = backbone(library.backbone, tuple(shape), len(entry.info["classes"]))
-    states = [library.state(module) for module in entry.path]
-    return forward_path(network, states, normalise(images, mean, std))
+    return network_of(library, task).forward(library.states(task), normalise(images, mean, std))

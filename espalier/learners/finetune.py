@@ -16,5 +16,7 @@ class Finetune:
         if not paths:
             return lesson.keep_best([all_fresh(lesson)])
         fitting = [path[-1] for path in paths if lesson.head_fits(path)]
-        last = Copy(fitting[-1]) if fitting else Fresh()
-        return lesson.keep_best([(*(Copy(module) for module in paths[-1][:-1]), last)], replace_copied=True)
+        last = Copy(fitting[-1], keep_statistics=True) if fitting else Fresh()
+        return lesson.keep_best(
+            [(*(Copy(module, keep_statistics=True) for module in paths[-1][:-1]), last)], replace_copied=True
+        )

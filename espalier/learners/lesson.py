@@ -5,17 +5,34 @@ the trainer. A learner says which candidates it allows; `keep_best` trains them 
 the library, which the run loop commits.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from espalier.library import Change, Library, TaskEntry
-from espalier.nets import Backbone, State
+from espalier.nets import Backbone, Network, State
 from espalier.streams.task import Task
-from espalier.training import Candidate, Copy, Fresh, Job, Outcome, Reuse, Setting, Slot, Trained, best, describe, train
+from espalier.training import (
+    Candidate,
+    Copy,
+    Fresh,
+    Job,
+    Model,
+    Outcome,
+    Reuse,
+    Rules,
+    Setting,
+    Slot,
+    Trained,
+    best,
+    describe,
+    fit,
+    train,
+)
 from espalier.training import Protocol as TrainingProtocol
 from espalier.training.candidate import modules_named
 from espalier.training.cost import forward_flops
+from espalier.training.rules import PLAIN
 from espalier.training.train import Progress
 
 Path = tuple[str, ...]
@@ -47,18 +64,50 @@ class Lesson:
         """Whether the head of a path has as many outputs as this task has classes."""
         return self.library.state(path[-1])["0.linear.bias"].shape[0] == self.task.n_classes
 
-    def train(self, candidates: Sequence[Candidate]) -> Outcome:
-        device = self.task.train.x.device
-        modules = {name: to_device(self.library.state(name), device) for name in modules_named(candidates)}
-        job = Job(self.task, self.backbone, modules, self.protocol, self.seed, (self.stream, self.index))
-        outcome = train(job, candidates, self.settings, self.progress)
-        for result in outcome.results:
-            self.record("candidate", _summary(result))
+    def train(
+        self,
+        candidates: Sequence[Candidate],
+        settings: Sequence[Setting] | None = None,
+        rules: Rules = PLAIN,
+        states: Mapping[str, State] | None = None,
+        backbone: Backbone | None = None,
+    ) -> Outcome:
+        """Train candidates under all settings (None: the protocol's).
+
+        Slots name modules of the library, or of `states`, which goes first: states that a learner has made itself.
+        """
+        states = states or {}
+        stored = {name: self.library.state(name) for name in modules_named(candidates) - set(states)}
+        outcome = train(
+            self.job({**stored, **states}, rules, backbone), candidates, settings or self.settings, self.progress
+        )
+        self._record_all(outcome)
         return outcome
 
-    def keep_best(self, candidates: Sequence[Candidate], replace_copied: bool = False) -> "Learned":
+    def fit(self, job: Job, model: Model) -> Outcome:
+        """Train a model of the learner's own."""
+        outcome = fit(job, model, self.progress)
+        self._record_all(outcome)
+        return outcome
+
+    def job(self, modules: Mapping[str, State], rules: Rules = PLAIN, backbone: Backbone | None = None) -> Job:
+        there = {name: to_device(state, self.task.train.x.device) for name, state in modules.items()}
+        place = (self.stream, self.index)
+        return Job(self.task, backbone or self.backbone, there, self.protocol, self.seed, place, rules)
+
+    def _record_all(self, outcome: Outcome) -> None:
+        for result in outcome.results:
+            self.record("candidate", _summary(result))
+
+    def keep_best(
+        self,
+        candidates: Sequence[Candidate],
+        replace_copied: bool = False,
+        settings: Sequence[Setting] | None = None,
+        rules: Rules = PLAIN,
+    ) -> "Learned":
         """Train all, keep the best. `replace_copied`: old tasks that used a copied module now use the copy."""
-        outcome = self.train(candidates)
+        outcome = self.train(candidates, settings, rules)
         chosen = best(outcome.results)
         path = tuple(
             self._module_name(slot, b) for slot, b in zip(chosen.member.candidate, self._blocks(), strict=True)
@@ -71,7 +120,7 @@ class Lesson:
         entries = {self.name: TaskEntry(self.name, path, {})}
         if replace_copied:
             entries |= self._repointed(chosen.member.candidate, path)
-        flops = _paper_flops(outcome.results, chosen.member.setting, self.backbone)
+        flops = paper_flops(outcome.results, chosen.member.setting, self.backbone)
         return Learned(chosen, Change(modules, entries), flops, outcome.flops)
 
     def _repointed(self, candidate: Candidate, path: Path) -> dict[str, TaskEntry]:
@@ -90,12 +139,18 @@ class Lesson:
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The candidate that was kept, the change of the library, and the operations: the paper's count, and all."""
+    """The candidate that was kept, the change of the library, and the operations: the paper's count, and all.
+
+    `memory` is the number of values the learner keeps, as the paper counts them; None: those of the modules in use.
+    `network` runs the states of `chosen`; None: the lesson's backbone does.
+    """
 
     chosen: Trained
     change: Change
     paper_flops: int
     flops: int
+    memory: int | None = None
+    network: Network | None = None
 
 
 class Learner(Protocol):
@@ -125,7 +180,7 @@ def _summary(result: Trained) -> dict[str, Any]:
     }
 
 
-def _paper_flops(results: Sequence[Trained], setting: Setting, backbone: Backbone) -> int:
+def paper_flops(results: Sequence[Trained], setting: Setting, backbone: Backbone) -> int:
     """The paper's way of counting: forward passes over the samples seen until the stop, under the winning setting,
     summed over the candidates; whatever is frozen or shared counts in full."""
     return sum(r.samples for r in results if r.member.setting == setting) * forward_flops(backbone)

@@ -15,5 +15,9 @@ class NewHead:
         if not paths:
             return lesson.keep_best([all_fresh(lesson)])
         shared = paths[-1][:-1]
-        slots = [Copy(module) for module in shared] if self.finetune else [Reuse(module) for module in shared]
+        slots = (
+            [Copy(module, keep_statistics=True) for module in shared]
+            if self.finetune
+            else [Reuse(module) for module in shared]
+        )
         return lesson.keep_best([(*slots, Fresh())], replace_copied=self.finetune)

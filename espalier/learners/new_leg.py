@@ -21,5 +21,9 @@ class NewLeg:
                 f"({lesson.task.n_classes}); choose another learner for this stream."
             )
         shared = paths[-1][1:]
-        slots = [Copy(module) for module in shared] if self.finetune else [Reuse(module) for module in shared]
+        slots = (
+            [Copy(module, keep_statistics=True) for module in shared]
+            if self.finetune
+            else [Reuse(module) for module in shared]
+        )
         return lesson.keep_best([(Fresh(), *slots)], replace_copied=self.finetune)

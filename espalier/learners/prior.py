@@ -18,7 +18,7 @@ from espalier.seeds import generator
 from espalier.streams import transforms
 from espalier.streams.task import Split, Task
 from espalier.training.cost import FLOPS_PER_MAC
-from espalier.training.train import eval_batches
+from espalier.training.job import eval_batches
 
 NEIGHBOURS = 5
 MOST_IMAGES = 1000  # of each split, taken evenly from the classes

@@ -15,7 +15,7 @@ from espalier.library.index import FILE, Index, ModuleEntry, TaskEntry, check_na
 from espalier.library.lock import write_lock
 from espalier.library.store import SUFFIX, State, checksum, count, encode, file_name, keep, read
 
-__all__ = ["Change", "Library", "ModuleEntry", "State", "TaskEntry"]
+__all__ = ["Change", "Library", "ModuleEntry", "State", "TaskEntry", "own_tensors"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,11 @@ class Change:
     modules: Mapping[str, tuple[str, State]]
     tasks: Mapping[str, TaskEntry]
     extras: Mapping[str, State] | None = None
+
+
+def own_tensors(task: str) -> str:
+    """The extra that holds a task's own tensors, named "block/tensor": they lie over those of its modules (a mask)."""
+    return f"own.{task}"
 
 
 class Library:
@@ -84,6 +89,21 @@ class Library:
 
     def extras(self) -> dict[str, State]:
         return self._read_extras(self._index)
+
+    def states(self, task: str) -> list[State]:
+        """The tensors of a task's path, block by block, with the task's own tensors over them (see `own_tensors`)."""
+        own = self._own(task)
+        return [
+            self.state(module)
+            | {key.removeprefix(f"{block}/"): t for key, t in own.items() if key.startswith(f"{block}/")}
+            for module, block in zip(self.tasks[task].path, self.blocks, strict=True)
+        ]
+
+    def _own(self, task: str) -> State:
+        name = own_tensors(task)
+        if name not in self._index.extras:
+            return {}
+        return self._read_extra(name, self._index.extras[name])
 
     def used_numbers(self) -> int:
         """How many values the modules hold that some task's path uses, each module once."""
@@ -150,11 +170,11 @@ class Library:
         return state
 
     def _read_extras(self, index: Index) -> dict[str, State]:
+        return {name: self._read_extra(name, sha256) for name, sha256 in index.extras.items()}
+
+    def _read_extra(self, name: str, sha256: str) -> State:
         cure = "reload the library if another process has just committed, or restore the file from a copy"
-        return {
-            name: read(self.folder / "extras" / file_name(name, sha256), sha256, cure)
-            for name, sha256 in index.extras.items()
-        }
+        return read(self.folder / "extras" / file_name(name, sha256), sha256, cure)
 
     def _sweep(self) -> None:
         """Remove extras no longer used, and the temporary files of killed writers. Needs the write lock."""

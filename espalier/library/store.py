@@ -16,7 +16,7 @@ from espalier.files import digest, sync_folder, write_bytes
 
 State = dict[str, torch.Tensor]  # one module: its parameters and batch-norm buffers by name, sorted
 
-DTYPES = (torch.float32, torch.float64, torch.int64)
+DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8)
 SUFFIX = ".safetensors"
 
 

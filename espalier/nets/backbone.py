@@ -3,15 +3,18 @@
 The paper's three (ResNet, AlexNet, a fully connected net) and `tiny`, a narrow residual net for the mini streams.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from espalier.errors import InputError
 from espalier.nets.layers import Stack
-from espalier.nets.pieces import ConvPool, Dense, GlobalPool, Mode, Piece, Residual, Shape, State, Stem, is_buffer
+from espalier.nets.pieces import EVAL, ConvPool, Dense, GlobalPool, Mode, Piece, Residual, Shape, State, Stem, is_buffer
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,18 @@ class Block:
             total, given = total + piece.macs(given), piece.shape(given)
         return total
 
+    def gates(self) -> dict[str, int]:
+        """The places that can have a gate, as their tensors are named without "gate" or "embedding": "0.", "1.1", …"""
+        return {f"{prefix}{place}": units for prefix, piece in self._named() for place, units in piece.gates().items()}
+
     def _named(self) -> Iterator[tuple[str, Piece]]:
         return ((f"{number}.", piece) for number, piece in enumerate(self.pieces))
+
+
+class Network(Protocol):
+    """What turns normalised images into logits, given one state per block. A backbone is one."""
+
+    def forward(self, states: Sequence[State], x: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,13 @@ class Backbone:
     name: str
     image: Shape
     blocks: tuple[Block, ...]
+
+    @torch.no_grad()
+    def forward(self, states: Sequence[State], x: Tensor) -> Tensor:
+        """Normalised images through one plain network: one state per block (or per block but the last ones)."""
+        for block, state in zip(self.blocks, states, strict=False):
+            x = block.forward({name: tensor[None] for name, tensor in state.items()}, x, EVAL)
+        return x
 
     def macs(self) -> list[int]:
         """Multiply-accumulates of one image, block by block."""
@@ -87,8 +107,8 @@ RESNET_CUTS: dict[str, Sequence[int]] = {
 }
 
 
-def _resnet(cut: str, image: Shape, classes: int) -> list[Block]:
-    width = 64
+def _resnet(cut: str, image: Shape, classes: int, factor: float) -> list[Block]:
+    width = _wide(64, factor)
     strides = (1, 1, 2, 1, 2, 1, 2, 1)
     pieces: list[list[Piece]] = [[Stem(image[0], width)]]
     pieces += [[Residual(width, width, stride)] for stride in strides]
@@ -102,22 +122,23 @@ def _resnet(cut: str, image: Shape, classes: int) -> list[Block]:
     return [Block(name, tuple(group)) for name, group in zip(names, grouped, strict=True)]
 
 
-def _alexnet(image: Shape, classes: int) -> list[Block]:
-    convs = (ConvPool(image[0], 64, 4, 0.2), ConvPool(64, 128, 3, 0.2), ConvPool(128, 256, 2, 0.5))
+def _alexnet(image: Shape, classes: int, factor: float) -> list[Block]:
+    conv1, conv2, conv3, dense = (_wide(width, factor) for width in (64, 128, 256, 2048))
+    convs = (ConvPool(image[0], conv1, 4, 0.2), ConvPool(conv1, conv2, 3, 0.2), ConvPool(conv2, conv3, 2, 0.5))
     given = image
     for piece in convs:
         given = piece.shape(given)
     features = given[0] * given[1] * given[2]
     return [
         *(Block(f"conv{i}", (piece,)) for i, piece in enumerate(convs, start=1)),
-        Block("dense1", (Dense(features, 2048, drop=0.5),)),
-        Block("dense2", (Dense(2048, 2048, drop=0.5),)),
-        Block("head", (Dense(2048, classes, relu=False),)),
+        Block("dense1", (Dense(features, dense, drop=0.5),)),
+        Block("dense2", (Dense(dense, dense, drop=0.5),)),
+        Block("head", (Dense(dense, classes, relu=False),)),
     ]
 
 
-def _fully_connected(image: Shape, classes: int) -> list[Block]:
-    inputs, width = image[0] * image[1] * image[2], 1000
+def _fully_connected(image: Shape, classes: int, factor: float) -> list[Block]:
+    inputs, width = image[0] * image[1] * image[2], _wide(1000, factor)
     return [
         Block("dense1", (Dense(inputs, width),)),
         Block("dense2", (Dense(width, width),)),
@@ -128,8 +149,8 @@ def _fully_connected(image: Shape, classes: int) -> list[Block]:
 TINY_WIDTH = 8
 
 
-def _tiny(image: Shape, classes: int) -> list[Block]:
-    width = TINY_WIDTH
+def _tiny(image: Shape, classes: int, factor: float) -> list[Block]:
+    width = _wide(TINY_WIDTH, factor)
     return [
         Block("stem", (Stem(image[0], width),)),
         Block("stage1", (Residual(width, 2 * width, 2),)),
@@ -139,8 +160,14 @@ def _tiny(image: Shape, classes: int) -> list[Block]:
     ]
 
 
-BACKBONES: dict[str, Callable[[Shape, int], list[Block]]] = {
-    **{cut: lambda image, classes, cut=cut: _resnet(cut, image, classes) for cut in RESNET_CUTS},  # type: ignore[misc]
+def _wide(width: int, factor: float) -> int:
+    return max(1, round(width * factor))
+
+
+Make = Callable[[Shape, int, float], list[Block]]  # (image, classes, factor on all widths) → blocks
+
+BACKBONES: dict[str, Make] = {
+    **{cut: partial(_resnet, cut) for cut in RESNET_CUTS},
     "alexnet": _alexnet,
     "fc": _fully_connected,
     "tiny": _tiny,
@@ -148,10 +175,25 @@ BACKBONES: dict[str, Callable[[Shape, int], list[Block]]] = {
 
 
 def backbone(name: str, image: Shape, classes: int) -> Backbone:
-    """The backbone of that name for images (channels, height, width) and a number of classes."""
-    if name not in BACKBONES:
-        raise InputError(f"there is no backbone {name!r}; the backbones are {', '.join(BACKBONES)}.")
-    made = Backbone(name, image, tuple(BACKBONES[name](image, classes)))
+    """The backbone of that name for images (channels, height, width) and a number of classes.
+
+    `alexnet-x2.5` is `alexnet` with all hidden layers 2.5 times as wide; so with every other.
+    """
+    plain, factor = split_name(name)
+    if plain not in BACKBONES:
+        raise InputError(
+            f"there is no backbone {name!r}; the backbones are {', '.join(BACKBONES)}, and any of them with a "
+            f"factor on its width, as in 'fc-x2.5'."
+        )
+    made = Backbone(name, image, tuple(BACKBONES[plain](image, classes, factor)))
     if any(side < 1 for shape in made.shapes() for side in shape):
         raise InputError(f"images of {image[1]}×{image[2]} pixels are too small for {name}; scale them up.")
     return made
+
+
+def split_name(name: str) -> tuple[str, float]:
+    """The plain name of a backbone, and the factor on its width."""
+    found = re.fullmatch(r"(.+)-x(\d{1,2}(?:\.\d{1,3})?)", name)
+    if found is None or float(found[2]) == 0:
+        return name, 1.0
+    return found[1], float(found[2])

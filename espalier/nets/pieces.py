@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from espalier.nets import layers
+from espalier.nets.gates import gated
 from espalier.nets.layers import Stack
 
 State = dict[str, Tensor]  # the tensors of one member
@@ -21,10 +22,19 @@ Shape = tuple[int, ...]  # of one image's activations: (channels, height, width)
 
 @dataclass(frozen=True)
 class Mode:
-    """Whether batch norm and dropout train; dropout's masks come from `generator`."""
+    """Whether batch norm and dropout train; dropout's masks come from `generator`.
+
+    `frozen_norms`: batch norm does not train, though the rest does. `sharpness`: of learned gates (see `gates`).
+    """
 
     training: bool = False
     generator: torch.Generator | None = None
+    frozen_norms: bool = False
+    sharpness: tuple[float, float] | None = None
+
+    @property
+    def norms_train(self) -> bool:
+        return self.training and not self.frozen_norms
 
 
 EVAL = Mode()
@@ -36,11 +46,12 @@ class Piece(Protocol):
     def shape(self, given: Shape) -> Shape: ...
     def macs(self, given: Shape) -> int: ...
     def input_macs(self, given: Shape) -> int: ...  # of the layers that read the piece's own input
+    def gates(self) -> dict[str, int]: ...  # the places that can have a gate ("" or a number), and their units
 
 
 def is_buffer(name: str) -> bool:
-    """Whether a tensor of a state is a statistic and not a trained parameter."""
-    return name.endswith(("running_mean", "running_var"))
+    """Whether a tensor of a state is a statistic or a fixed gate, and not a trained parameter."""
+    return name.endswith(("running_mean", "running_var", "gate", "gate1"))
 
 
 def uniform(generator: torch.Generator, fan_in: int, *shape: int) -> Tensor:
@@ -80,7 +91,8 @@ class Stem:
 
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
         out = layers.conv(x, stack["conv.weight"], padding=1)
-        return F.relu(layers.batch_norm(out, stack, "norm", mode.training))
+        out = F.relu(layers.batch_norm(out, stack, "norm", mode.norms_train))
+        return gated(out, stack, "", mode.sharpness)
 
     def shape(self, given: Shape) -> Shape:
         return (self.outputs, *given[1:])
@@ -90,6 +102,9 @@ class Stem:
 
     def input_macs(self, given: Shape) -> int:
         return self.macs(given)
+
+    def gates(self) -> dict[str, int]:
+        return {"": self.outputs}
 
 
 @dataclass(frozen=True)
@@ -115,13 +130,14 @@ class Residual:
 
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
         out = layers.conv(x, stack["conv1.weight"], stride=self.stride, padding=1)
-        out = F.relu(layers.batch_norm(out, stack, "norm1", mode.training))
+        out = F.relu(layers.batch_norm(out, stack, "norm1", mode.norms_train))
+        out = gated(out, stack, "1", mode.sharpness)
         out = layers.conv(out, stack["conv2.weight"], padding=1)
-        out = layers.batch_norm(out, stack, "norm2", mode.training)
+        out = layers.batch_norm(out, stack, "norm2", mode.norms_train)
         if self._projects:
             x = layers.conv(x, stack["short.weight"], stride=self.stride)
-            x = layers.batch_norm(x, stack, "short_norm", mode.training)
-        return F.relu(layers.add_shared(out, x))
+            x = layers.batch_norm(x, stack, "short_norm", mode.norms_train)
+        return gated(F.relu(layers.add_shared(out, x)), stack, "", mode.sharpness)
 
     def shape(self, given: Shape) -> Shape:
         return (self.outputs, _strided(given[1], self.stride), _strided(given[2], self.stride))
@@ -134,6 +150,9 @@ class Residual:
     def input_macs(self, given: Shape) -> int:
         _, height, width = self.shape(given)
         return (9 + (1 if self._projects else 0)) * self.inputs * self.outputs * height * width
+
+    def gates(self) -> dict[str, int]:
+        return {"1": self.outputs, "": self.outputs}
 
 
 @dataclass(frozen=True)
@@ -155,6 +174,9 @@ class GlobalPool:
     def input_macs(self, given: Shape) -> int:
         return self.macs(given)
 
+    def gates(self) -> dict[str, int]:
+        return {}
+
 
 @dataclass(frozen=True)
 class ConvPool:
@@ -172,6 +194,7 @@ class ConvPool:
 
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
         out = F.relu(layers.conv(x, stack["conv.weight"], stack["conv.bias"]))
+        out = gated(out, stack, "", mode.sharpness)
         if mode.training and mode.generator is not None:
             out = layers.dropout(out, self.outputs, self.drop, mode.generator)
         return F.max_pool2d(out, 2)
@@ -185,6 +208,9 @@ class ConvPool:
 
     def input_macs(self, given: Shape) -> int:
         return self.macs(given)
+
+    def gates(self) -> dict[str, int]:
+        return {"": self.outputs}
 
 
 @dataclass(frozen=True)
@@ -205,7 +231,7 @@ class Dense:
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
         # Members lie one after another along the channels, so flattening keeps each member's features together.
         out = layers.linear(x.flatten(1), stack["linear.weight"], stack["linear.bias"])
-        out = F.relu(out) if self.relu else out
+        out = gated(F.relu(out), stack, "", mode.sharpness) if self.relu else out
         if self.drop and mode.training and mode.generator is not None:
             out = layers.dropout(out, self.outputs, self.drop, mode.generator)
         return out
@@ -218,3 +244,6 @@ class Dense:
 
     def input_macs(self, given: Shape) -> int:
         return self.macs(given)
+
+    def gates(self) -> dict[str, int]:
+        return {"": self.outputs} if self.relu else {}

@@ -11,18 +11,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
 
 from espalier.data.folder import DataFolder
 from espalier.errors import InputError, MissingDataError
-from espalier.evaluation import accuracy, average_accuracy, forgetting, lca, memory_mb, tflops
+from espalier.evaluation import accuracy, accuracy_on, average_accuracy, forgetting, lca, memory_mb, network_of, tflops
 from espalier.files import read_json, write_json
 from espalier.learners import Learner, learner
 from espalier.learners.lesson import Learned, Lesson, to_device
-from espalier.library import Change, Library, TaskEntry
-from espalier.nets import Backbone, backbone
+from espalier.library import Change, Library, State, TaskEntry
+from espalier.nets import Backbone, Block, backbone
 from espalier.runs.hardware import hardware, versions
 from espalier.runs.records import Records
 from espalier.streams import Stream, Task, stream
@@ -126,7 +127,7 @@ def _threads(settings: Settings) -> Iterator[None]:
     """A small network gains nothing from a second thread, and with one its results do not depend on the machine's
     number of cores."""
     before = torch.get_num_threads()
-    if settings.backbone == "tiny":
+    if settings.backbone.startswith("tiny"):
         torch.set_num_threads(1)
     try:
         yield
@@ -209,9 +210,7 @@ class _Loop:
             entry = self.library.tasks[name]
             self.records.append("learned", task=name, path=list(entry.path), **entry.info)
         row = [self._accuracy(i, task if i == index else None) for i in range(index + 1)]
-        self.records.append(
-            "evaluated", task=name, accuracy=row, memory_mb=memory_mb(self.library.used_numbers()), paths=self._paths()
-        )
+        self.records.append("evaluated", task=name, accuracy=row, memory_mb=self._memory_mb(), paths=self._paths())
 
     def _learn(self, index: int, name: str, task: Task) -> None:
         def progress(step: int, most: int, members: int, best: float) -> None:
@@ -236,15 +235,19 @@ class _Loop:
         seconds = round(time.perf_counter() - start, 2)
         change, path = learned.change, learned.change.tasks[name].path
         info = {**self._describe(task, network, learned), "curve": self._curve(task, network, learned, path)}
-        entry = TaskEntry(name, path, {**info, "seconds": seconds})
+        if learned.memory is not None:
+            info["memory"] = learned.memory
+        entry = TaskEntry(name, path, {**change.tasks[name].info, **info, "seconds": seconds})
         self.library.commit(Change(change.modules, {**change.tasks, name: entry}, change.extras))
 
     def _check_fits(self, name: str, network: Backbone) -> None:
         """Modules of earlier tasks must fit images of this task's shape; only the head may differ."""
-        for block in network.blocks[:-1]:
-            module = next((m.name for m in self.library.modules.values() if m.block == block.name), None)
-            fresh = block.init(torch.Generator())
-            if module and any(fresh[key].shape != t.shape for key, t in self.library.state(module).items()):
+        for entry in list(self.library.tasks.values())[:1]:
+            channels, height, width = entry.info["image"]
+            earlier = backbone(self.settings.backbone, (channels, height, width), len(entry.info["classes"]))
+            if any(
+                _shapes(mine) != _shapes(old) for mine, old in zip(network.blocks[:-1], earlier.blocks, strict=False)
+            ):
                 raise InputError(
                     f"task {name} has images of shape {network.image}, which the modules of the earlier tasks cannot "
                     f"take; give all tasks images of one shape."
@@ -277,7 +280,7 @@ class _Loop:
                 to_device(self.library.state(module), self.device) if state is None else state
                 for module, state in zip(path, early, strict=True)
             ]
-            curve.append(accuracy(task, network, states, self.protocol.eval_batch))
+            curve.append(accuracy(task, learned.network or network, states, self.protocol.eval_batch))
         return curve
 
     def _accuracy(self, index: int, task: Task | None) -> float:
@@ -288,8 +291,22 @@ class _Loop:
             if event["event"] == "evaluated" and tuple(event["paths"].get(name, ())) == path:
                 return float(event["accuracy"][index])
         task = task or self.stream[index].to(self.device)
-        states = [to_device(self.library.state(module), self.device) for module in path]
-        return accuracy(task, self._backbone(task), states, self.protocol.eval_batch)
+        return accuracy(task, network_of(self.library, name), self._states(name), self.protocol.eval_batch)
+
+    def _states(self, name: str) -> list[State]:
+        return [to_device(state, self.device) for state in self.library.states(name)]
+
+    def _val_accuracy(self, index: int) -> float:
+        """Of a task at the end of the stream: what is chosen on the stream is chosen by these."""
+        task = self.stream[index].to(self.device)
+        name = _task_name(index)
+        network, states = network_of(self.library, name), self._states(name)
+        return accuracy_on(task.val, task, network, states, self.protocol.eval_batch)
+
+    def _memory_mb(self) -> float:
+        """As the last learner to count counted it; else the modules in use."""
+        counted = list(self.library.tasks.values())[-1].info.get("memory")
+        return memory_mb(self.library.used_numbers() if counted is None else counted)
 
     def _backbone(self, task: Task) -> Backbone:
         channels, height, width = task.train.x.shape[1:]
@@ -305,10 +322,11 @@ class _Loop:
             "avg_accuracy": average_accuracy(matrix),
             "forgetting": forgetting(matrix),
             "lca": lca([info["curve"] for info in infos]),
-            "memory_mb": memory_mb(self.library.used_numbers()),
+            "memory_mb": self._memory_mb(),
             "tflops": tflops(sum(info["paper_flops"] for info in infos)),
             "tflops_executed": tflops(sum(info["flops"] for info in infos)),
             "last_task_accuracy": matrix[-1][-1],
+            "avg_val_accuracy": fmean(self._val_accuracy(i) for i in range(len(self.stream))),
         }
         return {
             "schema": SCHEMA,
@@ -318,6 +336,10 @@ class _Loop:
             "data_complete": all(info["data_complete"] for info in infos),
             "seconds": round(sum(info["seconds"] for info in infos), 2),
         }
+
+
+def _shapes(block: Block) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in block.init(torch.Generator()).items()}
 
 
 def _device(name: str) -> torch.device:

@@ -3,6 +3,8 @@
 The same arithmetic as torch.optim.Adam (betas 0.9 and 0.999, epsilon 1e-8, L2 added to the gradient).
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -10,10 +12,16 @@ BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
 
 
 class Adam:
-    """Moments for parameters (m, …), the members along the first axis; `lr` and `weight_decay` are (m,)."""
+    """Moments for parameters (m, …), the members along the first axis; `lr` and `weight_decay` are (m,).
 
-    def __init__(self, parameters: list[Tensor], lr: Tensor, weight_decay: Tensor) -> None:
+    `free` has, for every parameter, None or the share of each value's update that is made, without the first axis.
+    """
+
+    def __init__(
+        self, parameters: list[Tensor], lr: Tensor, weight_decay: Tensor, free: Sequence[Tensor | None] = ()
+    ) -> None:
         self.parameters = parameters
+        self.free = free or [None] * len(parameters)
         self.lr, self.weight_decay = lr, weight_decay
         self.first = [torch.zeros_like(p) for p in parameters]
         self.second = [torch.zeros_like(p) for p in parameters]
@@ -23,17 +31,20 @@ class Adam:
     def step(self, gradients: tuple[Tensor, ...]) -> None:
         self.steps += 1
         correction1, correction2 = 1 - BETA1**self.steps, 1 - BETA2**self.steps
-        for p, gradient, first, second in zip(self.parameters, gradients, self.first, self.second, strict=True):
+        for p, gradient, first, second, free in zip(
+            self.parameters, gradients, self.first, self.second, self.free, strict=True
+        ):
             axes = (-1, *[1] * (p.dim() - 1))
             gradient = gradient.addcmul(p, self.weight_decay.view(axes))
             first.lerp_(gradient, 1 - BETA1)
             second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
             denominator = (second / correction2).sqrt_().add_(EPSILON)
-            p.sub_((self.lr / correction1).view(axes) * first / denominator)
+            update = (self.lr / correction1).view(axes) * first / denominator
+            p.sub_(update if free is None else update.mul_(free))
 
     def keep(self, parameters: list[Tensor], rows: list[int]) -> "Adam":
         """The optimiser of the members that stay: `parameters` are already theirs."""
-        kept = Adam(parameters, self.lr[rows], self.weight_decay[rows])
+        kept = Adam(parameters, self.lr[rows], self.weight_decay[rows], self.free)
         kept.first = [m[rows] for m in self.first]
         kept.second = [m[rows] for m in self.second]
         kept.steps = self.steps

@@ -24,9 +24,14 @@ class Fresh:
 
 @dataclass(frozen=True)
 class Copy:
-    """A new module, trained from the weights and statistics of an old one."""
+    """A new module, trained from the weights and statistics of an old one.
+
+    `keep_statistics`: batch norm uses the old statistics in training too, and they stay; as the released code of the
+    paper does in every learner that trains one network on from task to task.
+    """
 
     module: str
+    keep_statistics: bool = False
 
 
 Slot = Reuse | Fresh | Copy
@@ -40,10 +45,11 @@ def describe(candidate: Candidate) -> str:
 
 @dataclass(frozen=True)
 class Setting:
-    """Learning rate and weight decay (added to the gradient, as in Adam's L2)."""
+    """Learning rate and weight decay (added to the gradient, as in Adam's L2); `path_lr` is MNTDP-S's alone."""
 
     lr: float
     weight_decay: float
+    path_lr: float | None = None
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,16 @@ It computes what `train` computes, without its tricks: the reference for tests a
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from espalier.nets import EVAL, State, is_buffer
-from espalier.training.candidate import Candidate, Copy, Fresh, Member, Reuse, Setting, Trained
-from espalier.training.train import CURVE, Job, augmented, eval_batches, evaluate_frozen
+from espalier.nets import EVAL, Mode, State, is_buffer
+from espalier.training.candidate import Candidate, Copy, Fresh, Member, Reuse, Setting, Slot, Trained
+from espalier.training.job import Job, augmented, eval_batches
+from espalier.training.train import CURVE, evaluate_frozen
 from espalier.training.trie import Modes, evaluating
 
 
@@ -43,7 +45,7 @@ def _train_member(job: Job, member: Member) -> Trained:
     def evaluate() -> bool:
         """Keep the state if it is the best so far; whether to stop."""
         nonlocal best_accuracy, best_step, best_states
-        accuracy = _accuracy(job, network)
+        accuracy = _accuracy(job, member, network)
         if accuracy > best_accuracy:
             best_accuracy, best_step, best_states = accuracy, step, _copy(network, frozen)
         return step - best_step >= protocol.patience
@@ -57,7 +59,7 @@ def _train_member(job: Job, member: Member) -> Trained:
         batches = job.batches(order)
         for chosen in batches:
             x = task.normalise(augmented(task, chosen, protocol, crops))
-            loss = F.cross_entropy(_forward(job, network, frozen, x, job.modes(step)), task.train.y[chosen])
+            loss = F.cross_entropy(_forward(job, member, network, x, job.modes(step)), task.train.y[chosen])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -80,17 +82,23 @@ def _initial_network(job: Job, member: Member) -> list[State]:
     return network
 
 
-def _forward(job: Job, network: list[State], frozen: list[bool], x: Tensor, modes: Modes) -> Tensor:
+def _forward(job: Job, member: Member, network: list[State], x: Tensor, modes: Modes) -> Tensor:
     for depth, (block, state) in enumerate(zip(job.backbone.blocks, network, strict=True)):
-        x = block.forward(state, x, EVAL if frozen[depth] else modes(depth))
+        x = block.forward(state, x, _mode(member.candidate[depth], modes(depth)))
     return x
 
 
+def _mode(slot: Slot, mode: Mode) -> Mode:
+    if isinstance(slot, Reuse):
+        return EVAL
+    return replace(mode, frozen_norms=isinstance(slot, Copy) and slot.keep_statistics)
+
+
 @torch.no_grad()
-def _accuracy(job: Job, network: list[State]) -> float:
+def _accuracy(job: Job, member: Member, network: list[State]) -> float:
     correct = 0
     for x, y in eval_batches(job.task, job.task.val, job.protocol.eval_batch):
-        correct += int((_forward(job, network, [True] * len(network), x, evaluating).argmax(1) == y).sum())
+        correct += int((_forward(job, member, network, x, evaluating).argmax(1) == y).sum())
     return correct / len(job.task.val)
 
 

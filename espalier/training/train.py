@@ -1,71 +1,28 @@
-"""The trainer: candidates in, trained candidates out. All members of a task run as one trie, on the same batches.
+"""The trainer: candidates in, trained candidates out. All members of a task run as one model, on the same batches.
 
 Knows nothing about libraries, learners or test images. Every member has its own setting, early stopping and best
 state; members that stopped leave, and the stacks are packed again. What a member learns depends on the seed and on
 itself alone, not on who else is trained beside it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from espalier.nets import EVAL, Backbone, Mode, State
+from espalier.nets import State
 from espalier.nets.layers import Stack
-from espalier.seeds import torch_seed
-from espalier.streams.task import Place, Split, Task
-from espalier.streams.transforms import augment
-from espalier.training.adam import Adam
-from espalier.training.candidate import Candidate, Member, ModuleStates, Reuse, Setting, Trained
-from espalier.training.cost import forward_flops, trie_flops
-from espalier.training.protocol import Protocol
-from espalier.training.trie import Cell, Modes, Trie, evaluating, take_rows
+from espalier.training.candidate import Candidate, Member, Reuse, Setting, Trained
+from espalier.training.cost import forward_flops
+from espalier.training.job import Job, eval_batches
+from espalier.training.model import Model, TrieModel
+from espalier.training.trie import Cell, take_rows
 
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
 PACK_WHEN_LEFT = 0.25  # the share of a stack that must have stopped before it is packed again
 
 Progress = Callable[[int, int, int, float], None]  # step, most steps there can be, members still training, best so far
-
-
-@dataclass(frozen=True, eq=False)
-class Job:
-    """One task's training: everything but the candidates. `modules` holds the states that candidates name."""
-
-    task: Task
-    backbone: Backbone
-    modules: ModuleStates
-    protocol: Protocol
-    seed: int
-    place: Place
-
-    def fresh(self) -> list[State]:
-        """How fresh modules begin: the same for all candidates of the task."""
-        generators = (self.generator("fresh", block.name, device="cpu") for block in self.backbone.blocks)
-        states = [block.init(g) for block, g in zip(self.backbone.blocks, generators, strict=True)]
-        return [{name: t.to(self.device) for name, t in state.items()} for state in states]
-
-    def generator(self, *purpose: str | int, device: str | torch.device | None = None) -> torch.Generator:
-        return torch.Generator(device or self.device).manual_seed(torch_seed(self.seed, *self.place, *purpose))
-
-    def modes(self, step: int) -> Modes:
-        """How blocks run at a training step. A dropout mask is named by step and block: it is the same for every
-        member, whatever else is in the stack."""
-        return lambda depth: Mode(True, self.generator("dropout", step, self.backbone.blocks[depth].name))
-
-    @property
-    def device(self) -> torch.device:
-        return self.task.train.x.device
-
-    def batches(self, order: torch.Generator) -> list[Tensor]:
-        """The train images of one epoch in random order, cut into batches; a last one of a single image, on which
-        batch norm could not train, joins the one before."""
-        shuffled = torch.randperm(len(self.task.train), generator=order, device=self.device)
-        batches = list(torch.split(shuffled, self.protocol.batch))
-        if len(batches) > 1 and len(batches[-1]) == 1:
-            batches[-2:] = [torch.cat(batches[-2:])]
-        return batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,11 +45,18 @@ def train(job: Job, candidates: Sequence[Candidate], settings: Sequence[Setting]
     flops = len(frozen) * len(job.task.val) * forward_flops(job.backbone)
     trained = [m for m in members if m.trains]
     if trained:
-        run = _Run(job, trained, progress)
-        run.train()
-        results |= run.results
-        flops += run.flops
+        outcome = fit(job, TrieModel(job, trained), progress)
+        results |= {result.member: result for result in outcome.results}
+        flops += outcome.flops
     return Outcome([results[member] for member in members], flops)
+
+
+def fit(job: Job, model: Model, progress: Progress) -> Outcome:
+    """Train a model until all its members have stopped; the results are in the order of its members."""
+    members = list(model.members)
+    run = _Run(job, model, progress)
+    run.train()
+    return Outcome([run.results[member] for member in members], run.flops)
 
 
 def evaluate_frozen(job: Job, member: Member) -> Trained:
@@ -100,30 +64,17 @@ def evaluate_frozen(job: Job, member: Member) -> Trained:
     states = [job.modules[slot.module] for slot in member.candidate if isinstance(slot, Reuse)]
     correct = 0
     for x, y in eval_batches(job.task, job.task.val, job.protocol.eval_batch):
-        correct += int((forward_path(job.backbone, states, x).argmax(1) == y).sum())
+        correct += int((job.backbone.forward(states, x).argmax(1) == y).sum())
     nothing = tuple(None for _ in states)
     return Trained(member, correct / len(job.task.val), 0, 0, 0, nothing, (nothing,) * (CURVE + 1))
 
 
-@torch.no_grad()
-def forward_path(backbone: Backbone, states: Sequence[State], x: Tensor) -> Tensor:
-    """Normalised images through one plain network: one state per block (or per block but the last ones)."""
-    for block, state in zip(backbone.blocks, states, strict=False):
-        x = block.forward({name: tensor[None] for name, tensor in state.items()}, x, EVAL)
-    return x
-
-
-def eval_batches(task: Task, split: Split, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    for x, y in zip(torch.split(split.x, size), torch.split(split.y, size), strict=True):
-        yield task.normalise(x), y
-
-
 @dataclass(eq=False)
 class _Trainee:
-    """What training keeps of a trained cell besides its stack: the optimiser, the best state, the first steps'."""
+    """What training keeps of a trained cell: the best states of its members, and those of the first steps."""
 
+    place: int  # in a member's states
     cell: Cell
-    adam: Adam
     best: Stack
     early: list[Stack] = field(default_factory=list)
 
@@ -135,57 +86,45 @@ class _Trainee:
 
     def keep(self, rows: list[int]) -> None:
         """The cell was packed to these of its rows."""
-        self.adam = self.adam.keep(self.cell.parameters(), rows)
         self.best = take_rows(self.best, rows)
         self.early = [take_rows(stack, rows) for stack in self.early]
 
 
 class _Run:
-    """The state of one training: the trie, its trainees, and what is known of each member."""
+    """The state of one training: the model, its trainees, and what is known of each member."""
 
-    def __init__(self, job: Job, members: list[Member], progress: Progress) -> None:
-        self.job, self.progress = job, progress
-        self.trie = Trie(job.backbone, members, job.modules, job.fresh())
-        rates = torch.tensor([m.setting.lr for m in members], device=job.device)
-        decays = torch.tensor([m.setting.weight_decay for m in members], device=job.device)
-        self.trainees = [
-            _Trainee(cell, Adam(cell.parameters(), rates[cell.members], decays[cell.members]), _copy(cell.stack))
-            for cell in self.trie.trained_cells()
-        ]
-        self.best_accuracy = torch.full((len(members),), -1.0, dtype=torch.float64, device=job.device)
-        self.best_step = torch.zeros(len(members), dtype=torch.long, device=job.device)
+    def __init__(self, job: Job, model: Model, progress: Progress) -> None:
+        self.job, self.model, self.progress = job, model, progress
+        self.trainees = [_Trainee(place, cell, _copy(cell.stack)) for place, cell in model.cells()]
+        self.places = max(len(job.backbone.blocks), *(1 + trainee.place for trainee in self.trainees))
+        count = len(model.members)
+        self.best_accuracy = torch.full((count,), -1.0, dtype=torch.float64, device=job.device)
+        self.best_step = torch.zeros(count, dtype=torch.long, device=job.device)
         self.stopped: dict[int, tuple[int, int]] = {}  # member's number → steps and samples until it stopped
         self.results: dict[Member, Trained] = {}
         self.step = self.samples = self.flops = 0
         self.best_seen = 0.0  # of all members, also those that left
 
     def train(self) -> None:
-        job, protocol = self.job, self.job.protocol
-        order, crops = job.generator("batches"), job.generator("augment")
-        most = protocol.max_epochs * -(-len(job.task.train) // protocol.batch)
+        protocol, order = self.job.protocol, self.job.generator("batches")
+        most = protocol.max_epochs * self.job.steps_per_epoch()
         self._remember_early()
         self._evaluate(most)
         for _ in range(protocol.max_epochs):
-            batches = job.batches(order)
+            batches = self.model.batches(order)
             for chosen in batches:
-                x = augmented(job.task, chosen, protocol, crops)
-                self._train_step(job.task.normalise(x), job.task.train.y[chosen])
+                self._train_step(chosen)
                 if self.step in protocol.early or chosen is batches[-1]:
                     self._evaluate(most)
-                if not self.trie.members:
+                if not self.model.members:
                     return
-        self._leave(list(range(len(self.trie.members))))
+        self._leave(list(range(len(self.model.members))))
 
-    def _train_step(self, x: Tensor, y: Tensor) -> None:
-        logits = self.trie.forward(x, self.job.modes(self.step))
-        loss = member_losses(logits, y).sum()
-        parameters = [p for trainee in self.trainees for p in trainee.adam.parameters]
-        gradients = iter(torch.autograd.grad(loss, parameters))
-        for trainee in self.trainees:
-            trainee.adam.step(tuple(next(gradients) for _ in trainee.adam.parameters))
+    def _train_step(self, chosen: Tensor) -> None:
+        seen = self.model.step(chosen, self.step)
         self.step += 1
-        self.samples += len(x)
-        self.flops += len(x) * trie_flops(self.trie)[0]
+        self.samples += seen
+        self.flops += seen * self.model.flops()[0]
         if self.step <= CURVE:
             self._remember_early()
 
@@ -209,14 +148,14 @@ class _Run:
                 self.stopped[number] = (self.step, self.samples)
         self.best_seen = max(self.best_seen, float(self.best_accuracy.max()))
         self.progress(self.step, most, len(waited) - len(self.stopped), self.best_seen)
-        if len(self.stopped) >= max(1, PACK_WHEN_LEFT * len(self.trie.members)):
+        if len(self.stopped) >= max(1, PACK_WHEN_LEFT * len(self.model.members)):
             self._leave(list(self.stopped))
 
     def _accuracy(self) -> Tensor:
-        correct = torch.zeros(len(self.trie.members), dtype=torch.float64, device=self.job.device)
+        correct = torch.zeros(len(self.model.members), dtype=torch.float64, device=self.job.device)
         for x, y in eval_batches(self.job.task, self.job.task.val, self.job.protocol.eval_batch):
-            correct += (self.trie.forward(x, evaluating).argmax(2) == y[:, None]).sum(0)
-        self.flops += len(self.job.task.val) * trie_flops(self.trie)[1]
+            correct += (self.model.logits(x).argmax(2) == y[:, None]).sum(0)
+        self.flops += len(self.job.task.val) * self.model.flops()[1]
         return correct / len(self.job.task.val)
 
     def _leave(self, numbers: list[int]) -> None:
@@ -228,12 +167,12 @@ class _Run:
                 self._states(number, lambda trainee, at=at: trainee.early[at])  # type: ignore[misc]
                 for at in (min(step, steps) for step in range(CURVE + 1))
             ]
-            member = self.trie.members[number]
+            member = self.model.members[number]
             accuracy, step = self.best_accuracy[number].item(), int(self.best_step[number])
             self.results[member] = Trained(member, accuracy, step, steps, samples, states, tuple(early))
-        staying = [n for n in range(len(self.trie.members)) if n not in numbers]
+        staying = [n for n in range(len(self.model.members)) if n not in numbers]
         rows = [trainee.cell.rows_of(staying) for trainee in self.trainees]
-        self.trie.keep(staying)
+        self.model.keep(staying)
         for trainee, kept in zip(self.trainees, rows, strict=True):
             trainee.keep(kept)
         self.trainees = [trainee for trainee in self.trainees if trainee.cell.members]
@@ -242,28 +181,12 @@ class _Run:
 
     def _states(self, number: int, pick: Callable[[_Trainee], Stack]) -> tuple[State | None, ...]:
         """A member's trained modules, block by block, each a copy of its row in a stack."""
-        at_depth: dict[int, State] = {}
+        states: list[State | None] = [None] * self.places
         for trainee in self.trainees:
             if number in trainee.cell.members:
                 row = trainee.cell.members.index(number)
-                depth = next(d for d, cells in enumerate(self.trie.cells) if trainee.cell in cells)
-                at_depth[depth] = {name: tensor[row].clone() for name, tensor in pick(trainee).items()}
-        return tuple(at_depth.get(depth) for depth in range(len(self.trie.blocks)))
-
-
-def augmented(task: Task, chosen: Tensor, protocol: Protocol, generator: torch.Generator) -> Tensor:
-    """The chosen train images, cropped and mirrored at random; permuted pixels have no neighbours to be moved with."""
-    x = task.train.x[chosen]
-    pad = protocol.pad * x.shape[-1] // 32
-    if task.spec.permutation is not None or not (pad or protocol.flip):
-        return x
-    return augment(x, generator, pad, protocol.flip)
-
-
-def member_losses(logits: Tensor, y: Tensor) -> Tensor:
-    """Mean cross-entropy of each member: logits (batch, members, classes) → (members,)."""
-    expanded = y[:, None].expand(logits.shape[:2])
-    return F.cross_entropy(logits.transpose(1, 2), expanded, reduction="none").mean(0)
+                states[trainee.place] = {name: tensor[row].clone() for name, tensor in pick(trainee).items()}
+        return tuple(states)
 
 
 def _copy(stack: Stack) -> Stack:

@@ -8,7 +8,7 @@ gradient.
 """
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -32,12 +32,16 @@ class Cell:
     stack: Stack
     trained: bool
     parent: Prefix | None
+    frozen_norms: bool = False
 
     def rows_of(self, members: Container[int]) -> list[int]:
         return [row for row, number in enumerate(self.members) if number in members]
 
+    def parameter_names(self) -> list[str]:
+        return [name for name in self.stack if not is_buffer(name)]
+
     def parameters(self) -> list[Tensor]:
-        return [tensor for name, tensor in self.stack.items() if not is_buffer(name)]
+        return [self.stack[name] for name in self.parameter_names()]
 
 
 class Trie:
@@ -50,26 +54,27 @@ class Trie:
         self.members = list(members)
         self.cells: list[list[Cell]] = []
         for depth in range(len(self.blocks)):
-            groups: dict[tuple[bool, Prefix | None, str], list[int]] = {}
+            groups: dict[_Key, list[int]] = {}
             for number, member in enumerate(self.members):
                 key = _group(member, depth)
                 if key is not None:
                     groups.setdefault(key, []).append(number)
             self.cells.append([self._cell(depth, key, group, fresh[depth]) for key, group in groups.items()])
 
-    def _cell(self, depth: int, key: tuple[bool, Prefix | None, str], group: list[int], fresh: State) -> Cell:
-        trained, parent, module = key
-        if not trained:
-            return Cell(group, {name: t[None] for name, t in self.modules[module].items()}, False, parent)
+    def _cell(self, depth: int, key: "_Key", group: list[int], fresh: State) -> Cell:
+        if key.frozen is not None:
+            return Cell(group, {name: t[None] for name, t in self.modules[key.frozen].items()}, False, key.parent)
         states = [self._initial(self.members[number].candidate[depth], fresh) for number in group]
-        stack = {name: torch.stack([s[name] for s in states]) for name in fresh}
-        return Cell(group, {n: t.requires_grad_(not is_buffer(n)) for n, t in stack.items()}, True, parent)
+        stack = {name: torch.stack([s[name] for s in states]) for name in states[0]}
+        stack = {name: tensor.requires_grad_(not is_buffer(name)) for name, tensor in stack.items()}
+        return Cell(group, stack, True, key.parent, key.frozen_norms)
 
     def _initial(self, slot: Slot, fresh: State) -> State:
         return self.modules[slot.module] if isinstance(slot, Copy) else fresh
 
-    def trained_cells(self) -> list[Cell]:
-        return [cell for cells in self.cells for cell in cells if cell.trained]
+    def trained_cells(self) -> list[tuple[int, Cell]]:
+        """Each with the depth of its block."""
+        return [(depth, cell) for depth, cells in enumerate(self.cells) for cell in cells if cell.trained]
 
     def forward(self, x: Tensor, modes: Modes) -> Tensor:
         """Logits of all members, in their order: (batch, members, classes)."""
@@ -89,6 +94,8 @@ class Trie:
     def _compute(
         self, block: Block, cell: Cell, trunk: dict[Prefix, Tensor], order: list[int], live: Tensor | None, mode: Mode
     ) -> Tensor:
+        if cell.frozen_norms:
+            mode = replace(mode, frozen_norms=True)
         if cell.parent is not None:
             return block.forward(cell.stack, trunk[cell.parent], mode)
         assert live is not None
@@ -132,16 +139,24 @@ def take_rows(stack: Stack, rows: list[int]) -> Stack:
     return {name: tensor.detach()[rows].requires_grad_(tensor.requires_grad) for name, tensor in stack.items()}
 
 
-def _group(member: Member, depth: int) -> tuple[bool, Prefix | None, str] | None:
-    """What cell a member is in at a block: (trained, the prefix that feeds it, the frozen module); None: in none."""
+@dataclass(frozen=True)
+class _Key:
+    """What the members of a cell have in common: the prefix that feeds them, and the module if it is a frozen one."""
+
+    parent: Prefix | None
+    frozen: str | None = None
+    frozen_norms: bool = False
+
+
+def _group(member: Member, depth: int) -> _Key | None:
+    """What cell a member is in at a block; None: in none, as it is not live yet."""
     frozen = [slot.module if isinstance(slot, Reuse) else None for slot in member.candidate[: depth + 1]]
     live_before = None in frozen[:-1]
     slot = member.candidate[depth]
     if isinstance(slot, Reuse):
-        return (False, None, slot.module) if live_before else None
-    if live_before:
-        return (True, None, "")
-    return (True, tuple(module for module in frozen[:-1] if module is not None), "")
+        return _Key(None, slot.module) if live_before else None
+    prefix = None if live_before else tuple(module for module in frozen[:-1] if module is not None)
+    return _Key(prefix, frozen_norms=isinstance(slot, Copy) and slot.keep_statistics)
 
 
 def _select(live: Tensor, order: list[int], members: list[int]) -> Tensor:

@@ -1,0 +1,84 @@
+"""One task's training: everything but the candidates, and how its images become batches. Knows nothing about models."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from espalier.nets import Backbone, Mode, State
+from espalier.seeds import torch_seed
+from espalier.streams.task import Place, Split, Task
+from espalier.streams.transforms import augment
+from espalier.training.candidate import ModuleStates
+from espalier.training.protocol import Protocol
+from espalier.training.rules import PLAIN, Rules
+from espalier.training.trie import Modes
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """`modules` holds the states that candidates name; `rules` what the learner adds to plain training."""
+
+    task: Task
+    backbone: Backbone
+    modules: ModuleStates
+    protocol: Protocol
+    seed: int
+    place: Place
+    rules: Rules = PLAIN
+
+    def fresh(self) -> list[State]:
+        """How fresh modules begin: the same for all candidates of the task."""
+        generators = (self.generator("fresh", block.name, device="cpu") for block in self.backbone.blocks)
+        states = [block.init(g) for block, g in zip(self.backbone.blocks, generators, strict=True)]
+        return [{name: t.to(self.device) for name, t in state.items()} for state in states]
+
+    def generator(self, *purpose: str | int, device: str | torch.device | None = None) -> torch.Generator:
+        return torch.Generator(device or self.device).manual_seed(torch_seed(self.seed, *self.place, *purpose))
+
+    def modes(self, step: int) -> Modes:
+        """How blocks run at a training step. A dropout mask is named by step and block: it is the same for every
+        member, whatever else is in the stack."""
+        sharpness = None
+        if self.rules.sharpness is not None:
+            epoch = self.steps_per_epoch()
+            sharpness = self.rules.sharpness(step % epoch, epoch)
+        return lambda depth: Mode(
+            True, self.generator("dropout", step, self.backbone.blocks[depth].name), sharpness=sharpness
+        )
+
+    @property
+    def device(self) -> torch.device:
+        return self.task.train.x.device
+
+    def batches(self, order: torch.Generator) -> list[Tensor]:
+        """The train images of one epoch in random order, cut into batches; a last one of a single image, on which
+        batch norm could not train, joins the one before."""
+        shuffled = torch.randperm(len(self.task.train), generator=order, device=self.device)
+        batches = list(torch.split(shuffled, self.protocol.batch))
+        if len(batches) > 1 and len(batches[-1]) == 1:
+            batches[-2:] = [torch.cat(batches[-2:])]
+        return batches
+
+    def steps_per_epoch(self) -> int:
+        whole, rest = divmod(len(self.task.train), self.protocol.batch)
+        return max(1, whole + (rest > 1))
+
+
+def augmented(task: Task, chosen: Tensor, protocol: Protocol, generator: torch.Generator) -> Tensor:
+    """The chosen train images, cropped and mirrored at random; permuted pixels have no neighbours to be moved with."""
+    return shifted(task, task.train.x[chosen], protocol, generator)
+
+
+def shifted(task: Task, x: Tensor, protocol: Protocol, generator: torch.Generator) -> Tensor:
+    """Images cropped and mirrored at random, as the protocol and the task have it."""
+    pad = protocol.pad * x.shape[-1] // 32
+    if task.spec.permutation is not None or not (pad or protocol.flip):
+        return x
+    return augment(x, generator, pad, protocol.flip)
+
+
+def eval_batches(task: Task, split: Split, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    for x, y in zip(torch.split(split.x, size), torch.split(split.y, size), strict=True):
+        yield task.normalise(x), y

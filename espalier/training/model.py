@@ -1,0 +1,155 @@
+"""What the training loop trains: all members of a task as one network, with their optimisers. Knows nothing about
+stopping or choosing.
+
+`TrieModel` is that of almost every learner: candidates laid over each other. A learner whose network is no candidate
+writes a model of its own.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from espalier.training.adam import Adam
+from espalier.training.candidate import Member
+from espalier.training.cost import trie_flops
+from espalier.training.job import Job, augmented, shifted
+from espalier.training.rules import Outputs, Replay
+from espalier.training.trie import Cell, Trie, evaluating
+
+
+class Model(Protocol):
+    """`members` are what is trained side by side, one of whose hyper-parameters each."""
+
+    @property
+    def members(self) -> list[Member]: ...
+
+    def batches(self, order: torch.Generator) -> list[Tensor]:
+        """The train images of the next epoch, cut into batches: their places in the train split."""
+
+    def step(self, chosen: Tensor, number: int) -> int:
+        """Train on these images; it is step `number`, from 0. Gives the number of images that went through."""
+
+    def logits(self, x: Tensor) -> Tensor:
+        """What all members say of normalised images now: (batch, members, classes)."""
+
+    def cells(self) -> list[tuple[int, Cell]]:
+        """All that is trained, each with its place in a member's `states`."""
+
+    def keep(self, numbers: list[int]) -> None:
+        """Let only these members stay, in that order."""
+
+    def flops(self) -> tuple[int, int]:
+        """Operations per image: of a training step, and of evaluation."""
+
+
+class TrieModel:
+    def __init__(self, job: Job, members: Sequence[Member]) -> None:
+        self.job, self.rules = job, job.rules
+        self.trie = Trie(job.backbone, members, job.modules, job.fresh())
+        rates = torch.tensor([m.setting.lr for m in members], device=job.device)
+        decays = torch.tensor([m.setting.weight_decay for m in members], device=job.device)
+        self.optimisers = [
+            Adam(cell.parameters(), rates[cell.members], decays[cell.members], self._free(depth, cell))
+            for depth, cell in self.cells()
+        ]
+        self.crops, self.recall = job.generator("augment"), job.generator("replay")
+
+    def _free(self, depth: int, cell: Cell) -> list[Tensor | None]:
+        free = self.rules.free.get(self.job.backbone.blocks[depth].name, {})
+        return [free.get(name) for name in cell.parameter_names()]
+
+    @property
+    def members(self) -> list[Member]:
+        return self.trie.members
+
+    def batches(self, order: torch.Generator) -> list[Tensor]:
+        return self.job.batches(order)
+
+    def step(self, chosen: Tensor, number: int) -> int:
+        job, rules = self.job, self.rules
+        x = job.task.normalise(augmented(job.task, chosen, job.protocol, self.crops))
+        y, outputs = job.task.train.y[chosen], rules.outputs
+        own = None
+        if outputs is not None:
+            y = y + outputs[0]
+        if rules.replay is not None:
+            x, y, own = self._with_replay(rules.replay, x, y)
+        modes = job.modes(number)
+        logits = self.trie.forward(x, modes)
+        if own is None and outputs is not None:
+            own = outputs_mask([outputs], logits.shape[2], logits.device)
+        loss = member_losses(logits if own is None else masked(logits, own), y)
+        if rules.penalty is not None:
+            loss = loss + rules.penalty(self.stacks(), modes(0))
+        self._update(loss.sum())
+        if rules.project is not None:
+            with torch.no_grad():
+                rules.project(self.stacks())
+        return len(x)
+
+    def _with_replay(self, replay: Replay, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The batch with as many remembered images added, as far as there are; and which outputs each may use."""
+        outputs = self.rules.outputs
+        assert outputs is not None
+        count = min(len(replay), len(x))
+        chosen = torch.randint(len(replay), (count,), generator=self.recall, device=x.device)
+        old = replay.normalise(shifted(self.job.task, replay.x[chosen], self.job.protocol, self.crops), chosen)
+        rows = outputs_mask([*replay.outputs, outputs], _outputs_of(self.trie), x.device)
+        task = torch.cat([torch.full((len(x),), len(replay.outputs), device=x.device), replay.task[chosen]])
+        return torch.cat([x, old]), torch.cat([y, replay.y[chosen]]), rows[task]
+
+    def _update(self, loss: Tensor) -> None:
+        parameters = [p for adam in self.optimisers for p in adam.parameters]
+        gradients = iter(torch.autograd.grad(loss, parameters))
+        for adam in self.optimisers:
+            adam.step(tuple(next(gradients) for _ in adam.parameters))
+
+    def stacks(self) -> dict[str, dict[str, Tensor]]:
+        """The trained tensors by block, for rules, which know one cell per block."""
+        cells = self.cells()
+        assert len({depth for depth, _ in cells}) == len(cells)
+        return {self.job.backbone.blocks[depth].name: cell.stack for depth, cell in cells}
+
+    def logits(self, x: Tensor) -> Tensor:
+        logits = self.trie.forward(x, evaluating)
+        return logits if self.rules.outputs is None else logits[:, :, slice(*self.rules.outputs)]
+
+    def cells(self) -> list[tuple[int, Cell]]:
+        return self.trie.trained_cells()
+
+    def keep(self, numbers: list[int]) -> None:
+        rows = [cell.rows_of(numbers) for _, cell in self.cells()]
+        cells = [cell for _, cell in self.cells()]
+        self.trie.keep(numbers)
+        self.optimisers = [
+            adam.keep(cell.parameters(), kept)
+            for adam, cell, kept in zip(self.optimisers, cells, rows, strict=True)
+            if kept
+        ]
+
+    def flops(self) -> tuple[int, int]:
+        return trie_flops(self.trie)
+
+
+def member_losses(logits: Tensor, y: Tensor) -> Tensor:
+    """Mean cross-entropy of each member: logits (batch, members, classes) → (members,)."""
+    expanded = y[:, None].expand(logits.shape[:2])
+    return F.cross_entropy(logits.transpose(1, 2), expanded, reduction="none").mean(0)
+
+
+def outputs_mask(outputs: Sequence[Outputs], total: int, device: torch.device) -> Tensor:
+    """(tasks, all outputs of a head): which belong to each task."""
+    places = torch.arange(total, device=device)
+    return torch.stack([(places >= first) & (places < behind) for first, behind in outputs])
+
+
+def masked(logits: Tensor, own: Tensor) -> Tensor:
+    """Logits of which only the outputs in `own` (batch or 1, outputs) count."""
+    return logits.masked_fill(~own[:, None], -torch.inf)
+
+
+def _outputs_of(trie: Trie) -> int:
+    return int(trie.backbone.blocks[-1].shape(trie.backbone.shapes()[-1])[0])
