@@ -18,7 +18,16 @@ from espalier.training import Candidate, Copy, Fresh, Job, Protocol, Reuse, Sett
 
 RATES = (Setting(1e-2, 0.0), Setting(3e-3, 1e-3))
 SHORT = Protocol(
-    "short", batch=8, max_epochs=3, patience=100, grid=RATES, fc_grid=RATES, pad=4, early=(1, 2, 3, 4, 5), eval_batch=7
+    "short",
+    batch=8,
+    max_epochs=3,
+    patience=100,
+    grid=RATES,
+    fc_grid=RATES,
+    strengths=(1.0,),
+    pad=4,
+    early=(1, 2, 3, 4, 5),
+    eval_batch=7,
 )
 
 

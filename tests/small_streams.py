@@ -12,7 +12,9 @@ from espalier.streams.registry import STREAMS
 from espalier.training import PROTOCOLS, Protocol, Setting
 
 GRID = (Setting(1e-2, 0.0), Setting(3e-3, 1e-4))
-PROTOCOL = Protocol("test", batch=16, max_epochs=4, patience=30, grid=GRID, fc_grid=GRID, pad=4, flip=False)
+PROTOCOL = Protocol(
+    "test", batch=16, max_epochs=4, patience=30, grid=GRID, fc_grid=GRID, strengths=(1.0, 100.0), pad=4, flip=False
+)
 CLASSES = {
     "letters": tuple("AEFHK"),
     "digits": tuple("01234"),

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from espalier import __version__
-from espalier.cli import bench, data, demo, run, streams
+from espalier.cli import bench, data, demo, learners, run, streams
 from espalier.cli.console import fail
 from espalier.errors import InputError
 
@@ -19,7 +19,7 @@ app = typer.Typer(
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")
 app.command("streams")(streams.show)
-app.command("learners")(run.learners)
+app.command("learners")(learners.learners)
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
 

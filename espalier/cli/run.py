@@ -1,4 +1,4 @@
-"""`espalier run`: one learner on one stream. `espalier learners`: what there is."""
+"""`espalier run`: one learner on one stream."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Column, Table
 
 from espalier.cli.console import DataOption, console, error_console, say
-from espalier.learners import LEARNERS
+from espalier.report.runs import tuned
 from espalier.runs import Moment, Settings, Watch
 from espalier.runs import run as do_run
 
@@ -31,15 +31,9 @@ def run(
     with watching(f"{stream} {learner}") as watch:
         result = do_run(settings, out, data, device, watch)
     print_results([result])
+    if tuned(result):
+        say(f"† {tuned(result)} was chosen on the whole stream, with sight of the later tasks.")
     say(f"Run folder: {out / settings.folder_name}")
-
-
-def learners() -> None:
-    """List the learners."""
-    table = Table(Column("learner", no_wrap=True), "what it does", box=None, pad_edge=False)
-    for name, (_, description) in LEARNERS.items():
-        table.add_row(name, description)
-    console.print(table)
 
 
 def print_results(results: list[dict[str, Any]]) -> None:
@@ -48,8 +42,13 @@ def print_results(results: list[dict[str, Any]]) -> None:
     for result in results:
         m = result["metrics"]
         numbers = f"{m['avg_accuracy']:.3f}", f"{m['forgetting']:+.3f}", f"{m['lca']:.3f}", f"{m['memory_mb']:.2f}"
-        table.add_row(result["stream"], result["learner"], *numbers, f"{m['tflops']:.3g}", f"{result['seconds']:.0f}")
+        table.add_row(result["stream"], marked(result), *numbers, f"{m['tflops']:.3g}", f"{result['seconds']:.0f}")
     console.print(table)
+
+
+def marked(result: dict[str, Any]) -> str:
+    """The learner's name, with a dagger if something was chosen on the whole stream."""
+    return f"{result['learner']} †" if tuned(result) else str(result["learner"])
 
 
 @contextmanager

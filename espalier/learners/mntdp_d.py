@@ -5,17 +5,18 @@ section 4 and algorithm 2. The prior picks past paths by nearest neighbours; eve
 trained; the one with the best validation accuracy is kept, and its new modules join the library.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from espalier.learners.lesson import Learned, Lesson
+from espalier.learners.options import option
 from espalier.learners.prior import Prior
 from espalier.learners.space import Space
 
 
 @dataclass(frozen=True)
 class MntdpD:
-    prior: Prior = field(default_factory=Prior)
-    space: Space = field(default_factory=Space)
+    prior: Prior = option(Prior(), "which past paths to search around")
+    space: Space = option(Space(), "which candidates to build around them")
 
     def learn(self, lesson: Lesson) -> Learned:
         if not lesson.library.tasks:

@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 from espalier.learners.lesson import Learned, Lesson, all_fresh
+from espalier.learners.options import option
 from espalier.training import Copy, Fresh, Reuse
 
 
 @dataclass(frozen=True)
 class NewHead:
-    finetune: bool  # train the shared blocks on, for all tasks; else they stay as the first task left them
+    finetune: bool = option(False, "train the shared blocks on, for all tasks; else they stay as they are")
 
     def learn(self, lesson: Lesson) -> Learned:
         paths = list(lesson.paths().values())

@@ -70,6 +70,11 @@ class Backbone:
     image: Shape
     blocks: tuple[Block, ...]
 
+    @property
+    def plain_name(self) -> str:
+        """Without the factor on its width."""
+        return split_name(self.name)[0]
+
     @torch.no_grad()
     def forward(self, states: Sequence[State], x: Tensor) -> Tensor:
         """Normalised images through one plain network: one state per block (or per block but the last ones)."""

@@ -1,6 +1,7 @@
 """Finished runs, read from their folders, and one row of figures for each. Knows nothing about how they are shown."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from espalier.evaluation.metrics import transfer
 from espalier.files import read_json
 from espalier.library import Library, ModuleEntry
 from espalier.runs.records import Event, read_records
+from espalier.runs.run import TRIED
 
 WORDS = ("stream", "learner", "backbone", "protocol")
 FIGURES = ("avg_accuracy", "forgetting", "lca", "memory_mb", "tflops")
@@ -52,7 +54,10 @@ class Finished:
 
 @dataclass(frozen=True)
 class Row:
-    """The figures of one run; `transfer` is None where the run of `independent` to compare with is not there."""
+    """The figures of one run; `transfer` is None where the run of `independent` to compare with is not there.
+
+    `tuned` says what was chosen on the whole stream, with sight of later tasks ("" where nothing was).
+    """
 
     stream: str
     learner: str
@@ -67,14 +72,16 @@ class Row:
     tflops: float
     seconds: float
     data_complete: bool
+    tuned: str
 
 
 def read_runs(folder: Path) -> list[Finished]:
     """All finished runs in a folder and below it, by stream, learner and seed; runs that go on still are left out."""
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}; name the one that holds the runs.")
-    found = [path.parent for path in folder.rglob("result.json") if (path.parent / "run.json").is_file()]
-    runs = [_read_run(each) for each in found]
+    # Of a run that tried several values on the stream, only the whole is shown, not each trial.
+    found = [path.parent for path in folder.rglob("result.json") if TRIED not in path.relative_to(folder).parts]
+    runs = [_read_run(each) for each in found if (each / "run.json").is_file() or (each / TRIED).is_dir()]
     order = ("stream", "learner", "seed", "backbone", "protocol")
     return sorted(runs, key=lambda run: (*(run.result[key] for key in order), str(run.folder)))
 
@@ -87,7 +94,13 @@ def _row(run: Finished, runs: Sequence[Finished]) -> Row:
     words = {key: run.result[key] for key in WORDS}
     figures = {key: run.result["metrics"][key] for key in FIGURES}
     rest = {key: run.result[key] for key in ("seed", "seconds", "data_complete")}
-    return Row(**words, **figures, **rest, transfer=_transfer(run, runs))
+    return Row(**words, **figures, **rest, transfer=_transfer(run, runs), tuned=tuned(run.result))
+
+
+def tuned(result: Mapping[str, Any]) -> str:
+    """What a run chose on the whole stream, if anything."""
+    tuning = result.get("tuning")
+    return f"{tuning['field']} {tuning['chosen']:g}" if tuning else ""
 
 
 def _transfer(run: Finished, runs: Sequence[Finished]) -> float | None:
@@ -109,8 +122,10 @@ def _transfer(run: Finished, runs: Sequence[Finished]) -> float | None:
 
 def _read_run(folder: Path) -> Finished:
     path = folder / "result.json"
-    result, settings = _table(path), _table(folder / "run.json")
-    library = Library.open(folder / "library")
+    result = _table(path)
+    home = _home(folder, result)
+    settings = _table(home / "run.json")
+    library = Library.open(home / "library")
     try:
         _check_result(result, len(library.tasks))
     except ValueError as error:
@@ -121,12 +136,22 @@ def _read_run(folder: Path) -> Finished:
         TaskColumn(name, str(entry.info.get("dataset", name)), entry.path, matrix[index][index], matrix[-1][index])
         for index, (name, entry) in enumerate(library.tasks.items())
     ]
-    copies = _copies(_events(folder / "records.jsonl"), library.blocks)
+    copies = _copies(_events(home / "records.jsonl"), library.blocks)
     modules = {
         name: Module(name, entry.block, entry.numbers, _trainer(entry, tasks), copies.get(name))
         for name, entry in library.modules.items()
     }
     return Finished(folder, result, settings, tasks, library.blocks, modules)
+
+
+def _home(folder: Path, result: Mapping[str, Any]) -> Path:
+    """Where the library and the records of a run lie."""
+    tuning = result.get("tuning")
+    if tuning is None:
+        return folder
+    if not isinstance(tuning, dict) or not re.fullmatch(rf"{TRIED}/[\w.+-]+", str(tuning.get("folder"))):
+        raise InputError(f"{folder / 'result.json'} is damaged ('tuning' names no folder); restore it from a copy.")
+    return folder / str(tuning["folder"])
 
 
 def _table(path: Path) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """One run: a learner on a stream with a seed."""
 
-from espalier.runs.run import Moment, Settings, Watch, run
+from espalier.runs.loop import Moment, Watch
+from espalier.runs.run import run
+from espalier.runs.settings import Settings
 
 __all__ = ["Moment", "Settings", "Watch", "run"]

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from espalier.learners import Learner
-from espalier.runs.run import Settings, run
+from espalier.runs.run import run
+from espalier.runs.settings import Settings
 
 Job = tuple[Settings, Learner | None]
 

@@ -1,75 +1,24 @@
-"""A run: one learner, one stream, one seed. It learns task after task, evaluates, records, and can be resumed.
+"""Start a run by its learner's name. Some learners have a value that is chosen on the whole stream, as in the paper.
 
-A run folder holds `run.json` (what was asked, versions, hardware, data), `records.jsonl` (what happened), the library
-and, at the end, `result.json`. Learning a task is committed to the library whole or not at all; a run that was killed
-goes on behind the last committed task and ends with the same result.
+Such a run is one run per value, in the folder `tried`; the value with the highest mean validation accuracy on all tasks
+after the last is kept, and `result.json` says so. Test images have no part in it; but later tasks have.
 """
 
-import json
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-import torch
-
 from espalier.data.folder import DataFolder
-from espalier.errors import InputError, MissingDataError
-from espalier.evaluation import accuracy, accuracy_on, average_accuracy, forgetting, lca, memory_mb, network_of, tflops
-from espalier.files import read_json, write_json
-from espalier.learners import Learner, learner
-from espalier.learners.lesson import Learned, Lesson, to_device
-from espalier.library import Change, Library, State, TaskEntry
-from espalier.nets import Backbone, Block, backbone
-from espalier.runs.hardware import hardware, versions
-from espalier.runs.records import Records
-from espalier.streams import Stream, Task, stream
-from espalier.streams.task import Split
+from espalier.files import write_json
+from espalier.learners import Learner, entry
+from espalier.runs.loop import Moment, Watch, finished, run_in
+from espalier.runs.settings import Settings
 from espalier.training import protocol
 
-SCHEMA = 1
+TRIED = "tried"
 
-
-@dataclass(frozen=True)
-class Settings:
-    """What a run is asked to do; `Settings.of` fills in what is usual for the stream."""
-
-    stream: str
-    learner: str
-    backbone: str
-    protocol: str
-    seed: int = 0
-
-    @staticmethod
-    def of(
-        stream: str, learner: str, seed: int = 0, backbone: str | None = None, protocol: str | None = None
-    ) -> "Settings":
-        usual = ("tiny", "quick") if stream.endswith("_mini") else ("resnet", "paper")
-        if stream.startswith("permuted"):
-            usual = ("fc", usual[1])
-        return Settings(stream, learner, backbone or usual[0], protocol or usual[1], seed)
-
-    @property
-    def folder_name(self) -> str:
-        return f"{self.stream}--{self.learner}--{self.backbone}--{self.protocol}--seed{self.seed}"
-
-
-@dataclass(frozen=True)
-class Moment:
-    """Where a run stands, for a progress display."""
-
-    task: int
-    tasks: int
-    step: int = 0
-    most_steps: int = 0
-    members: int = 0
-    best: float = 0.0
-
-
-Watch = Callable[[Moment], None]
+One = Callable[[Path, Learner, Watch], dict[str, Any]]  # a run in a folder
 
 
 def run(
@@ -84,283 +33,46 @@ def run(
 
     `own_learner` is used in place of the learner that `settings.learner` names.
     """
-    used = own_learner or learner(settings.learner)
-    chosen = stream(settings.stream, settings.seed, data)
     folder = Path(out) / settings.folder_name
-    asked = _asked(settings, used)
-    if (folder / "run.json").is_file() and any(read_json(folder / "run.json").get(k) != v for k, v in asked.items()):
-        raise InputError(f"{folder} was begun with other settings; remove it or choose another --out.")
+
+    def one(where: Path, used: Learner, watching: Watch) -> dict[str, Any]:
+        return run_in(where, settings, used, data, device, watching)
+
+    if own_learner is not None:
+        return one(folder, own_learner, watch)
+    known = entry(settings.learner)
+    if known.tuned is None:
+        return one(folder, known.learner, watch)
+    return _best_on_the_stream(folder, known.learner, known.tuned, protocol(settings.protocol).strengths, watch, one)
+
+
+def _best_on_the_stream(
+    folder: Path, learner: Learner, field: str, values: tuple[float, ...], watch: Watch, one: One
+) -> dict[str, Any]:
     if (folder / "result.json").is_file():
-        return _finished(folder / "result.json")
-    if chosen.missing():
-        names = " ".join(chosen.missing())
-        raise MissingDataError(
-            f"{settings.stream} needs {names}, not found in {chosen.data.path}; run 'espalier data fetch {names}', or "
-            f"name the folder that holds the images with --data."
-        )
-    with _threads(settings):
-        return _Loop(settings, asked, used, folder, chosen, _device(device), watch).run()
+        return finished(folder / "result.json")
+    results = {}
+    for number, value in enumerate(values):
+
+        def watching(moment: Moment, before: int = number) -> None:
+            done, tasks = before * moment.tasks + moment.task, len(values) * moment.tasks
+            watch(replace(moment, task=done, tasks=tasks))
+
+        variant = replace(learner, **{field: value})  # type: ignore[type-var]
+        results[value] = one(folder / _place(field, value), variant, watching)
+    chosen = max(values, key=lambda value: results[value]["metrics"]["avg_val_accuracy"])
+    tuning = {
+        "level": "stream",
+        "field": field,
+        "chosen": chosen,
+        "avg_val_accuracy": {f"{value:g}": r["metrics"]["avg_val_accuracy"] for value, r in results.items()},
+        "folder": _place(field, chosen),
+    }
+    seconds = round(sum(result["seconds"] for result in results.values()), 2)
+    result = {**results[chosen], "seconds": seconds, "tuning": tuning}
+    write_json(folder / "result.json", result)
+    return result
 
 
-def _asked(settings: Settings, used: Learner) -> dict[str, Any]:
-    """Everything that a run depends on, as it is read back from `run.json`."""
-    details = {"protocol_details": asdict(protocol(settings.protocol)), "learner_details": repr(used)}
-    asked: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **asdict(settings), **details}))
-    return asked
-
-
-def _finished(path: Path) -> dict[str, Any]:
-    result = read_json(path)
-    metrics = result.get("metrics") if isinstance(result, dict) else None
-    if (
-        not isinstance(metrics, dict)
-        or not all(isinstance(value, float | int) for value in metrics.values())
-        or not metrics
-    ):
-        raise InputError(f"{path} is damaged; remove it and give the same command again: what was learned is kept.")
-    finished: dict[str, Any] = result
-    return finished
-
-
-@contextmanager
-def _threads(settings: Settings) -> Iterator[None]:
-    """A small network gains nothing from a second thread, and with one its results do not depend on the machine's
-    number of cores."""
-    before = torch.get_num_threads()
-    if settings.backbone.startswith("tiny"):
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-class _Loop:
-    """The run loop, and what it knows while it runs."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        asked: dict[str, Any],
-        used: Learner,
-        folder: Path,
-        chosen: Stream,
-        device: torch.device,
-        watch: Watch,
-    ) -> None:
-        self.settings, self.asked, self.learner = settings, asked, used
-        self.folder, self.stream, self.device, self.watch = folder, chosen, device, watch
-        self.protocol = protocol(settings.protocol)
-        self.library = self._open_library()
-
-    def _open_library(self) -> Library:
-        where = self.folder / "library"
-        if (where / "library.json").is_file():
-            return Library.open(where)
-        if any(where.glob("modules/*")):
-            raise InputError(f"{where} has lost its library.json; restore it, or remove the run folder to begin anew.")
-        first = self.stream.specs[0]
-        blocks = backbone(self.settings.backbone, (first.channels, first.size, first.size), len(first.classes)).blocks
-        return Library.create(where, self.settings.backbone, [block.name for block in blocks])
-
-    def run(self) -> dict[str, Any]:
-        with self.library.writer():
-            self._write_settings()
-            # What a task recorded before it was committed is recorded again when it is learned again.
-            known = set(self.library.tasks)
-            self.records = Records(self.folder / "records.jsonl", lambda event: event.get("task") in known)
-            self._check_records()
-            for index in range(len(self.stream)):
-                self._do_task(index)
-            result = self._result()
-            write_json(self.folder / "result.json", result)
-        return result
-
-    def _check_records(self) -> None:
-        """Of all tasks in the library but the last, how they did is on record: it cannot be found out later."""
-        evaluated = {event["task"] for event in self.records.events if event["event"] == "evaluated"}
-        lost = [name for name in list(self.library.tasks)[:-1] if name not in evaluated]
-        if lost:
-            raise InputError(
-                f"{self.records.path} has lost what was measured after {lost[0]}; remove the whole run folder and give "
-                f"the same command again."
-            )
-
-    def _write_settings(self) -> None:
-        if (self.folder / "run.json").is_file():
-            return
-        held = {name: asdict(self.stream.data.holding(name)) for name in self.stream.datasets()}
-        state = {name: {"state": h["state"], "source": h["source"], "note": h["note"]} for name, h in held.items()}
-        write_json(
-            self.folder / "run.json",
-            {**self.asked, "data": state, "versions": versions(), "hardware": hardware(self.device)},
-        )
-
-    def _do_task(self, index: int) -> None:
-        """Learn task `index` unless the library has it, evaluate unless the records say so."""
-        name = _task_name(index)
-        on_record = {event["event"] for event in self.records.events if event["task"] == name}
-        if name in self.library.tasks and "evaluated" in on_record:
-            return
-        self.watch(Moment(index, len(self.stream)))
-        task = self.stream[index].to(self.device)
-        if name not in self.library.tasks:
-            self._learn(index, name, task)
-        if "learned" not in on_record:
-            entry = self.library.tasks[name]
-            self.records.append("learned", task=name, path=list(entry.path), **entry.info)
-        row = [self._accuracy(i, task if i == index else None) for i in range(index + 1)]
-        self.records.append("evaluated", task=name, accuracy=row, memory_mb=self._memory_mb(), paths=self._paths())
-
-    def _learn(self, index: int, name: str, task: Task) -> None:
-        def progress(step: int, most: int, members: int, best: float) -> None:
-            self.watch(Moment(index, len(self.stream), step, most, members, best))
-
-        network = self._backbone(task)
-        self._check_fits(name, network)
-        start = time.perf_counter()
-        lesson = Lesson(
-            name,
-            index,
-            _without_test(task),
-            self.library,
-            network,
-            self.protocol,
-            self.settings.seed,
-            self.settings.stream,
-            progress,
-            lambda event, what: self.records.append(event, task=name, **what),
-        )
-        learned = self.learner.learn(lesson)
-        seconds = round(time.perf_counter() - start, 2)
-        change, path = learned.change, learned.change.tasks[name].path
-        info = {**self._describe(task, network, learned), "curve": self._curve(task, network, learned, path)}
-        if learned.memory is not None:
-            info["memory"] = learned.memory
-        entry = TaskEntry(name, path, {**change.tasks[name].info, **info, "seconds": seconds})
-        self.library.commit(Change(change.modules, {**change.tasks, name: entry}, change.extras))
-
-    def _check_fits(self, name: str, network: Backbone) -> None:
-        """Modules of earlier tasks must fit images of this task's shape; only the head may differ."""
-        for entry in list(self.library.tasks.values())[:1]:
-            channels, height, width = entry.info["image"]
-            earlier = backbone(self.settings.backbone, (channels, height, width), len(entry.info["classes"]))
-            if any(
-                _shapes(mine) != _shapes(old) for mine, old in zip(network.blocks[:-1], earlier.blocks, strict=False)
-            ):
-                raise InputError(
-                    f"task {name} has images of shape {network.image}, which the modules of the earlier tasks cannot "
-                    f"take; give all tasks images of one shape."
-                )
-
-    def _describe(self, task: Task, network: Backbone, learned: Learned) -> dict[str, Any]:
-        """What is kept with the task in the library: how to prepare its images, and what learning it took."""
-        setting = learned.chosen.member.setting
-        return {
-            "dataset": task.spec.title,
-            "classes": list(task.spec.classes),
-            "image": list(network.image),
-            "mean": task.mean.flatten().tolist(),
-            "std": task.std.flatten().tolist(),
-            "images": {"train": len(task.train), "val": len(task.val), "test": len(task.test)},
-            "data_complete": task.complete,
-            "lr": setting.lr,
-            "weight_decay": setting.weight_decay,
-            "val_accuracy": learned.chosen.val_accuracy,
-            "steps": learned.chosen.steps,
-            "paper_flops": learned.paper_flops,
-            "flops": learned.flops,
-        }
-
-    def _curve(self, task: Task, network: Backbone, learned: Learned, path: tuple[str, ...]) -> list[float]:
-        """Test accuracy of what was kept after its first steps. The learner has finished; it does not see this."""
-        curve: list[float] = []
-        for early in learned.chosen.early:
-            states = [
-                to_device(self.library.state(module), self.device) if state is None else state
-                for module, state in zip(path, early, strict=True)
-            ]
-            curve.append(accuracy(task, learned.network or network, states, self.protocol.eval_batch))
-        return curve
-
-    def _accuracy(self, index: int, task: Task | None) -> float:
-        """Test accuracy on a task now. A path that did not change since it was last evaluated predicts the same."""
-        name = _task_name(index)
-        path = self.library.tasks[name].path
-        for event in reversed(self.records.events):
-            if event["event"] == "evaluated" and tuple(event["paths"].get(name, ())) == path:
-                return float(event["accuracy"][index])
-        task = task or self.stream[index].to(self.device)
-        return accuracy(task, network_of(self.library, name), self._states(name), self.protocol.eval_batch)
-
-    def _states(self, name: str) -> list[State]:
-        return [to_device(state, self.device) for state in self.library.states(name)]
-
-    def _val_accuracy(self, index: int) -> float:
-        """Of a task at the end of the stream: what is chosen on the stream is chosen by these."""
-        task = self.stream[index].to(self.device)
-        name = _task_name(index)
-        network, states = network_of(self.library, name), self._states(name)
-        return accuracy_on(task.val, task, network, states, self.protocol.eval_batch)
-
-    def _memory_mb(self) -> float:
-        """As the last learner to count counted it; else the modules in use."""
-        counted = list(self.library.tasks.values())[-1].info.get("memory")
-        return memory_mb(self.library.used_numbers() if counted is None else counted)
-
-    def _backbone(self, task: Task) -> Backbone:
-        channels, height, width = task.train.x.shape[1:]
-        return backbone(self.settings.backbone, (channels, height, width), task.n_classes)
-
-    def _paths(self) -> dict[str, list[str]]:
-        return {name: list(entry.path) for name, entry in self.library.tasks.items()}
-
-    def _result(self) -> dict[str, Any]:
-        matrix = [event["accuracy"] for event in self.records.events if event["event"] == "evaluated"]
-        infos = [self.library.tasks[_task_name(i)].info for i in range(len(self.stream))]
-        metrics = {
-            "avg_accuracy": average_accuracy(matrix),
-            "forgetting": forgetting(matrix),
-            "lca": lca([info["curve"] for info in infos]),
-            "memory_mb": self._memory_mb(),
-            "tflops": tflops(sum(info["paper_flops"] for info in infos)),
-            "tflops_executed": tflops(sum(info["flops"] for info in infos)),
-            "last_task_accuracy": matrix[-1][-1],
-            "avg_val_accuracy": fmean(self._val_accuracy(i) for i in range(len(self.stream))),
-        }
-        return {
-            "schema": SCHEMA,
-            **asdict(self.settings),
-            "metrics": metrics,
-            "accuracy": matrix,
-            "data_complete": all(info["data_complete"] for info in infos),
-            "seconds": round(sum(info["seconds"] for info in infos), 2),
-        }
-
-
-def _shapes(block: Block) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in block.init(torch.Generator()).items()}
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda"):
-            raise RuntimeError
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError):
-        raise InputError(f"there is no device {name!r} here; use cpu, or cuda where there is a GPU.") from None
-    # The same seed is to give the same bytes, on a GPU too, and float32 is to mean float32.
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.allow_tf32 = False
-    return device
-
-
-def _task_name(index: int) -> str:
-    return f"t{index + 1}"
-
-
-def _without_test(task: Task) -> Task:
-    """The task as a learner may see it: its test split is empty."""
-    nothing = Split(task.test.x[:0], task.test.y[:0])
-    return replace(task, test=nothing)
+def _place(field: str, value: float) -> str:
+    return f"{TRIED}/{field}-{value:g}"

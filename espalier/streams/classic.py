@@ -17,7 +17,11 @@ TASKS = 10
 def permuted_mnist(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
     """Grey 28×28 images for the fully connected backbone. Every task, the first too, has a permutation of its own."""
     plain = TaskSpec("mnist", OFFICIAL["mnist"].class_names, None, None, None, size=28, channels=1)
-    return [replace(plain, permutation=torch_seed(seed, name, i, "permutation")) for i in range(TASKS)]
+    return permuted(name, seed, plain, TASKS)
+
+
+def permuted(name: str, seed: int, plain: TaskSpec, tasks: int) -> list[TaskSpec]:
+    return [replace(plain, permutation=torch_seed(seed, name, i, "permutation")) for i in range(tasks)]
 
 
 def split_cifar100(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:

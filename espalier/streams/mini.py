@@ -5,7 +5,9 @@
 
 from functools import partial
 
-from espalier.streams import ctrl, long
+from espalier.data.folder import DataFolder
+from espalier.streams import classic, ctrl, long
+from espalier.streams.task import TaskSpec
 
 CAST = ctrl.Cast(
     lead="shapes",
@@ -31,3 +33,8 @@ s_in = partial(ctrl.s_in, cast=CAST)
 s_out = partial(ctrl.s_out, cast=CAST)
 s_pl = partial(ctrl.s_pl, cast=CAST)
 s_long = partial(long.s_long, plan=PLAN)
+
+
+def permuted(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
+    """As permuted MNIST, five times the embedded digits."""
+    return classic.permuted(name, seed, TaskSpec("digits", tuple("0123456789"), 30, 20, size=16, channels=1), 5)

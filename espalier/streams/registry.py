@@ -34,6 +34,7 @@ STREAMS: dict[str, tuple[Make, str]] = {
     "s_out_mini": (mini.s_out, "s_out on embedded images"),
     "s_pl_mini": (mini.s_pl, "s_pl on embedded images"),
     "s_long_mini": (mini.s_long, "s_long on embedded images, 20 tasks"),
+    "permuted_mini": (mini.permuted, "permuted MNIST on embedded images, 5 tasks"),
 }
 
 

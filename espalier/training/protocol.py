@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from espalier.errors import InputError
+from espalier.nets import split_name
 from espalier.training.candidate import Setting
 
 
@@ -15,13 +16,14 @@ class Protocol:
     patience: int  # iterations without a better validation accuracy
     grid: tuple[Setting, ...]
     fc_grid: tuple[Setting, ...]  # for the fully connected backbone
+    strengths: tuple[float, ...]  # of EWC's penalty, to choose from on the whole stream
     pad: int  # of the random crops, in pixels per 32 pixels of the image's side; 0: no crops
     flip: bool = True
     early: tuple[int, ...] = (1, 2, 3, 4, 5, 10)  # evaluated after these iterations, besides 0 and every epoch
     eval_batch: int = 1024
 
     def settings(self, backbone: str) -> tuple[Setting, ...]:
-        return self.fc_grid if backbone == "fc" else self.grid
+        return self.fc_grid if split_name(backbone)[0] == "fc" else self.grid
 
 
 def _grid(rates: tuple[float, ...], decays: tuple[float, ...]) -> tuple[Setting, ...]:
@@ -38,6 +40,7 @@ PROTOCOLS = {
             patience=300,
             grid=_grid((1e-2, 1e-3), (0.0, 1e-5, 1e-4)),
             fc_grid=_grid((1e-4, 1e-3), (0.0, 1e-5)),
+            strengths=(1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1e3, 5e3, 1e4),
             pad=4,
         ),
         Protocol(
@@ -47,6 +50,7 @@ PROTOCOLS = {
             patience=150,
             grid=_grid((1e-2, 3e-3), (0.0,)),
             fc_grid=_grid((1e-3,), (0.0,)),
+            strengths=(1.0, 100.0, 1e4),
             pad=4,
             flip=False,
             early=(1, 2, 3, 4, 5),

@@ -1,0 +1,130 @@
+"""All learners by name, with what `espalier learners NAME` says of each. Knows nothing about how they learn."""
+
+import difflib
+from dataclasses import dataclass
+
+from espalier.errors import InputError
+from espalier.learners.ewc import Ewc
+from espalier.learners.finetune import Finetune
+from espalier.learners.independent import Independent
+from espalier.learners.lesson import Learner
+from espalier.learners.mntdp_d import MntdpD
+from espalier.learners.new_head import NewHead
+from espalier.learners.new_leg import NewLeg
+from espalier.learners.prior import Prior
+from espalier.learners.space import Space
+
+PLUS = MntdpD(Prior("nearest-recoloured"), Space((("suffix", None), ("prefix", 1), ("warm", None))))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A learner as its paper has it; `does` is its line in the list of all."""
+
+    learner: Learner
+    does: str
+    space: str  # what it tries for a task
+    keeps: str  # what it keeps in memory, and so what the metric counts
+    forgets: bool = False
+    tuned: str | None = None  # a field whose value is chosen on the whole stream, from the protocol's `strengths`
+
+
+LEARNERS: dict[str, Entry] = {
+    "independent": Entry(
+        Independent(), "a network of its own for every task", "all blocks fresh", "a whole network per task"
+    ),
+    "finetune": Entry(
+        Finetune(),
+        "one network for all tasks, trained on from task to task: it forgets",
+        "copies of the last task's blocks, its head too",
+        "one network",
+        forgets=True,
+    ),
+    "new-head-freeze": Entry(
+        NewHead(finetune=False),
+        "the first task's network, frozen, with a new head for each task",
+        "the first task's blocks as they are, a fresh head",
+        "the first task's network and a head per task",
+    ),
+    "new-head-finetune": Entry(
+        NewHead(finetune=True),
+        "one network trained on, with a new head for each task: it forgets",
+        "copies of the last task's blocks, a fresh head",
+        "one network and a head per task",
+        forgets=True,
+    ),
+    "new-leg-freeze": Entry(
+        NewLeg(finetune=False),
+        "the first task's network, frozen, with a new first block for each task",
+        "a fresh first block, the first task's others as they are",
+        "the first task's network and a first block per task",
+    ),
+    "new-leg-finetune": Entry(
+        NewLeg(finetune=True),
+        "one network trained on, with a new first block for each: it forgets",
+        "a fresh first block, copies of the last task's others",
+        "one network and a first block per task",
+        forgets=True,
+    ),
+    "mntdp-d": Entry(
+        MntdpD(),
+        "the paper's: re-use a prefix of the most similar past path, train the rest",
+        "around the nearest past path: all blocks as they are, a fresh head, fresh last two blocks, … all fresh",
+        "every module that some task uses, once",
+    ),
+    "mntdp-d-k-all": Entry(
+        MntdpD(Prior(k=None)),
+        "mntdp-d around all past paths, not only the most similar",
+        "mntdp-d's, around every past path",
+        "every module that some task uses, once",
+    ),
+    "mntdp-d-random": Entry(
+        MntdpD(Prior("random")),
+        "mntdp-d around a past path taken at random: what the prior is worth",
+        "mntdp-d's, around a past path taken at random",
+        "every module that some task uses, once",
+    ),
+    "mntdp-d-plus": Entry(
+        PLUS,
+        "mntdp-d that may also replace the first block, or train copies of old blocks",
+        "mntdp-d's; a fresh first block under the frozen rest; copies in place of fresh last blocks",
+        "every module that some task uses, once",
+    ),
+}
+
+LEARNERS |= {
+    name: Entry(
+        Ewc(online=online),
+        does,
+        "copies of the last task's blocks under the penalty, a fresh head",
+        keeps,
+        forgets=True,
+        tuned="strength",
+    )
+    for name, online, does, keeps in (
+        (
+            "ewc",
+            False,
+            "one network trained on, its weights held where earlier tasks need them",
+            "one network, a head per task, and for each task a Fisher matrix's diagonal and the weights it is for",
+        ),
+        (
+            "online-ewc",
+            True,
+            "ewc with one decayed Fisher matrix for all tasks",
+            "one network, a head per task, one Fisher matrix's diagonal and the weights it is for",
+        ),
+    )
+}
+
+
+def entry(name: str) -> Entry:
+    if name not in LEARNERS:
+        close = difflib.get_close_matches(name, LEARNERS, 1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(f"there is no learner {name!r}; {hint}the learners are {', '.join(LEARNERS)}.")
+    return LEARNERS[name]
+
+
+def learner(name: str) -> Learner:
+    return entry(name).learner

@@ -1,0 +1,45 @@
+"""What a run is asked to do. Knows nothing about how it is done."""
+
+from dataclasses import dataclass
+
+from espalier.nets import split_name
+
+HAT_WIDE, HAT_WIDE_LONG = 2.5, 6.5  # how much wider than HAT's the networks of hat-wide are
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is asked to do; `Settings.of` fills in what is usual for the stream."""
+
+    stream: str
+    learner: str
+    backbone: str
+    protocol: str
+    seed: int = 0
+
+    @staticmethod
+    def of(
+        stream: str, learner: str, seed: int = 0, backbone: str | None = None, protocol: str | None = None
+    ) -> "Settings":
+        mini = stream.endswith("_mini")
+        usual = _usual_backbone(stream, learner, mini)
+        return Settings(stream, learner, backbone or usual, protocol or ("quick" if mini else "paper"), seed)
+
+    @property
+    def folder_name(self) -> str:
+        return f"{self.stream}--{self.learner}--{self.backbone}--{self.protocol}--seed{self.seed}"
+
+
+def _usual_backbone(stream: str, learner: str, mini: bool) -> str:
+    """The paper's: a fully connected one for permuted images, and for learners that know no other; AlexNet for HAT.
+    On the mini streams they are small."""
+    if stream.startswith("permuted") or learner in ("den", "rcl"):
+        usual = "fc-x0.1" if mini else "fc"
+    elif mini:
+        usual = "tiny"
+    else:
+        usual = "alexnet" if learner.startswith("hat") else "resnet"
+    if learner != "hat-wide":
+        return usual
+    plain, factor = split_name(usual)
+    return f"{plain}-x{factor * (HAT_WIDE_LONG if stream.startswith('s_long') else HAT_WIDE):g}"

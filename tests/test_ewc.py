@@ -1,0 +1,195 @@
+"""EWC: the Fisher matrix and the folded penalty against sums written out, the memory of the paper's tables."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from espalier.learners.ewc import Ewc, Folded, fisher_diagonal, mean_squared_gradients
+from espalier.library import Library
+from espalier.nets import EVAL, backbone, is_buffer, parameters
+from espalier.runs import run
+from tests.nets_help import lesson, modules, random, task
+from tests.small_streams import install, settings
+
+install()
+TINY = backbone("tiny", (3, 8, 8), 3)
+
+
+@pytest.fixture(autouse=True)
+def _doubles() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+# The penalty
+
+
+def three_tasks() -> list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]]:
+    """(Fisher, weights) at the end of three tasks: two tensors of one block."""
+    shapes = {"stem/w": (4, 3), "stem/b": (4,)}
+    return [
+        tuple({n: torch.rand(s, generator=random(10 * t + k)) for n, s in shapes.items()} for k in (0, 1))  # type: ignore[misc]
+        for t in range(3)
+    ]
+
+
+def test_the_folded_penalty_is_the_sum_over_tasks() -> None:
+    folded = Folded({}, {}, torch.zeros(()))
+    for fisher, weights in three_tasks():
+        folded = folded.plus(fisher, weights)
+    theta = {n: torch.rand(2, *s, generator=random(99)) for n, s in (("w", (4, 3)), ("b", (4,)))}
+    written_out = torch.zeros(2)
+    for member in range(2):
+        for fisher, weights in three_tasks():
+            for name in ("w", "b"):
+                gap = theta[name][member] - weights[f"stem/{name}"]
+                written_out[member] += (fisher[f"stem/{name}"] * gap**2).sum()
+    torch.testing.assert_close(folded.distance({"stem": theta}), written_out, rtol=1e-12, atol=0)
+
+
+def test_the_penalty_pulls_towards_the_weighted_mean_of_the_anchors() -> None:
+    """One value, two tasks: F 1 at θ 0 and F 3 at θ 4. The sum is least at 3, where it is 1·9 + 3·1 = 12."""
+    at = [({"b/w": torch.tensor([f])}, {"b/w": torch.tensor([theta])}) for f, theta in ((1.0, 0.0), (3.0, 4.0))]
+    folded = Folded({}, {}, torch.zeros(())).plus(*at[0]).plus(*at[1])
+    theta = torch.tensor([[3.0]], requires_grad=True)
+    distance = folded.distance({"b": {"w": theta}})
+    assert distance.tolist() == [12.0]
+    (slope,) = torch.autograd.grad(distance.sum(), theta)
+    assert slope.item() == 0
+
+
+def test_it_is_read_as_it_was_written() -> None:
+    folded = Folded({}, {}, torch.zeros(())).plus(*three_tasks()[0])
+    again = Folded.read(folded.written())
+    theta = {"stem": {n: torch.rand(2, *s, generator=random(1)) for n, s in (("w", (4, 3)), ("b", (4,)))}}
+    assert torch.equal(again.distance(theta), folded.distance(theta))
+
+
+def test_online_decays_the_old_fisher_and_moves_the_anchor(tmp_path: Path) -> None:
+    made = lesson(tmp_path, TINY, {}, {})
+    states = list(modules(TINY, "a").values())
+    nothing = Folded({}, {}, torch.zeros(()))
+    once = Ewc(online=True)._with_this_task(made, nothing, states)
+    twice = Ewc(online=True, decay=0.9)._with_this_task(made, once, states)
+    summed = Ewc()._with_this_task(made, once, states)
+    for name, fisher in once.fisher.items():
+        torch.testing.assert_close(twice.fisher[name], 1.9 * fisher)
+        torch.testing.assert_close(summed.fisher[name], 2 * fisher)
+    assert "head/0.linear.weight" not in once.fisher
+    assert not any(is_buffer(name) for name in once.fisher)
+    # The anchor of both is where the weights are: no distance from there.
+    there = {b.name: {n: t[None] for n, t in s.items()} for b, s in zip(TINY.blocks, states, strict=True)}
+    assert abs(float(twice.distance(there))) < 1e-12
+
+
+# The Fisher matrix
+
+
+def test_the_fisher_diagonal_is_the_mean_of_squared_gradients_one_by_one(tmp_path: Path) -> None:
+    made = lesson(tmp_path, TINY, {}, {})
+    states = list(modules(TINY, "a").values())
+    x = made.task.normalise(made.task.train.x)
+    answers = TINY.forward(states, x).argmax(1)
+    assert (answers != made.task.train.y).any(), "the network's own answers are taken, not the labels"
+    wanted: dict[str, torch.Tensor] = {}
+    for image, label in zip(x, answers, strict=True):
+        own = [{n: t[None].clone().requires_grad_(not is_buffer(n)) for n, t in s.items()} for s in states]
+        out = image[None]
+        for block, state in zip(TINY.blocks, own, strict=True):
+            out = block.forward(state, out, EVAL)
+        F.cross_entropy(out, label[None]).backward()  # type: ignore[no-untyped-call]
+        for block, state in zip(TINY.blocks, own, strict=True):
+            for name, tensor in state.items():
+                if tensor.grad is not None:
+                    key = f"{block.name}/{name}"
+                    wanted[key] = wanted.get(key, torch.zeros_like(tensor[0])) + tensor.grad[0] ** 2 / len(x)
+    found = fisher_diagonal(made, states)
+    assert found.keys() == wanted.keys()
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=1e-15)
+
+
+def test_a_softmax_of_one_weight_has_its_fisher_in_closed_form() -> None:
+    """fc at width ~0: for a linear head alone the gradient of image x with label y is (p - e_y) x."""
+    net = backbone("fc-x0.001", (1, 1, 2), 2)  # two inputs, one unit, one unit, two outputs
+    ones = [{n: torch.ones_like(t) for n, t in b.init(random(0)).items()} for b in net.blocks]
+    ones[2]["0.linear.weight"] = torch.tensor([[1.0], [-1.0]])
+    x, y = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([0])
+    hidden = (1 + 2 + 1) + 1.0  # dense1: 4, dense2: 5
+    p = torch.softmax(torch.tensor([hidden + 1, -hidden + 1]), 0)
+    found = mean_squared_gradients(net, ones, x, y)
+    gap = p - torch.tensor([1.0, 0.0])
+    torch.testing.assert_close(found["head/0.linear.weight"][:, 0], (gap * hidden) ** 2)
+    torch.testing.assert_close(found["head/0.linear.bias"], gap**2)
+
+
+# Memory
+
+
+@pytest.mark.parametrize(
+    ("online", "tasks", "classes", "megabytes"),
+    [
+        (False, 6, 10, "31.5"),
+        (True, 6, 10, "7.3"),
+        (False, 5, 10, "26.7"),
+        (True, 5, 10, "7.3"),
+        (False, 10, 10, "51.0"),
+        (True, 10, 10, "7.3"),
+        (True, 100, 5, "7.4"),
+    ],
+)
+def test_memory_is_that_of_the_papers_tables(
+    tmp_path: Path, online: bool, tasks: int, classes: int, megabytes: str
+) -> None:
+    net = backbone("resnet", (3, 32, 32), classes)
+    states = [block.init(random(0)) for block in net.blocks]
+    trunk = {f"t.{b.name}": s for b, s in zip(net.blocks[:-1], states, strict=False)}
+    heads = {f"t{i}.head": states[-1] for i in range(1, tasks)}
+    made = lesson(tmp_path, net, {f"t{i}": [*trunk, f"t{i}.head"] for i in range(1, tasks)}, trunk | heads)
+    made = type(made)(**{**vars(made), "index": tasks - 1})
+    assert f"{4 * Ewc(online=online).memory(made, states) / 1e6:.1f}" == megabytes
+
+
+def test_with_the_fully_connected_backbone_one_head_is_shared(tmp_path: Path) -> None:
+    net = backbone("fc", (1, 28, 28), 10)
+    states = [block.init(random(0)) for block in net.blocks]
+    made = lesson(tmp_path, net, {}, {})
+    made = type(made)(**{**vars(made), "task": task(classes=10), "index": 9})
+    assert f"{4 * Ewc(online=True).memory(made, states) / 1e6:.1f}" == "21.6"
+    assert Ewc().memory(made, states) == 21 * sum(parameters(s) for s in states), "the paper has 143.7 MB: 20 of them"
+
+
+# On a stream
+
+
+def test_a_strong_penalty_holds_the_network_and_a_weak_one_lets_it_go(tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float32)
+    moved = []
+    for strength in (0.0, 1e6):
+        run(settings("ewc"), tmp_path / str(strength), own_learner=Ewc(strength))
+        library = Library.open(tmp_path / str(strength) / settings("ewc").folder_name / "library")
+        first, second = library.state("t1.stage1")["0.conv1.weight"], library.state("t2.stage1")["0.conv1.weight"]
+        moved.append(float((first - second).norm()))
+        assert library.tasks["t1"].path[:-1] == library.tasks["t4"].path[:-1], "one trunk"
+        assert torch.equal(
+            library.state("t1.stem")["0.norm.running_mean"], library.state("t4.stem")["0.norm.running_mean"]
+        )
+    assert moved[1] < moved[0] / 5
+
+
+def test_the_strength_is_chosen_on_the_stream_and_the_result_says_so(tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float32)
+    result = run(settings("ewc"), tmp_path)
+    tuning = result["tuning"]
+    tried = tuning["avg_val_accuracy"]
+    assert set(tried) == {"1", "100"}
+    assert tuning["level"] == "stream"
+    assert tried[f"{tuning['chosen']:g}"] == max(tried.values()) == result["metrics"]["avg_val_accuracy"]
+    assert run(settings("ewc"), tmp_path) == result, "a finished run is not done again"
+    folder = tmp_path / settings("ewc").folder_name
+    library = Library.open(folder / tuning["folder"] / "library")
+    assert library.tasks["t4"].info["memory"] * 4 / 1e6 == pytest.approx(result["metrics"]["memory_mb"])
