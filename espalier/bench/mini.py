@@ -1,60 +1,74 @@
-"""The paper's picture on the mini streams: every stream with the learners that it is about, over several seeds."""
+"""The paper's picture on the mini streams: every learner on every stream, over several seeds."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from espalier.evaluation import transfer
+from espalier.learners import LEARNERS
 from espalier.runs import Settings
 from espalier.runs.many import run_many
 
-STREAMS = ("s_minus_mini", "s_plus_mini", "s_in_mini", "s_out_mini", "s_pl_mini")
-LEARNERS = ("independent", "finetune", "mntdp-d", "mntdp-d-plus")
+STREAMS = ("s_minus_mini", "s_plus_mini", "s_in_mini", "s_out_mini", "s_pl_mini", "permuted_mini")
+FIGURES = {
+    "average accuracy": "avg_accuracy",
+    "forgetting": "forgetting",
+    "transfer": "transfer",
+    "last task": "last_task_accuracy",
+    "memory MB": "memory_mb",
+    "seconds": "seconds",
+}
+
+Results = Mapping[Settings, Mapping[str, Any]]
+Spread = tuple[float, float]  # mean and standard deviation over the seeds
 
 
-@dataclass(frozen=True)
-class Line:
-    """Means over the seeds, each with its standard deviation."""
-
-    stream: str
-    learner: str
-    average: tuple[float, float]
-    forgetting: tuple[float, float]
-    transfer: tuple[float, float]
-    last: tuple[float, float]
-    memory_mb: float
-    seconds: float
+def jobs(seeds: int, learners: Sequence[str] = ()) -> list[Settings]:
+    """Every learner on every stream, those that take long first, and what their transfer is measured against."""
+    asked = [Settings.of(s, each, n) for each in learners or LEARNERS for s in STREAMS for n in range(seeds)]
+    return sorted(dict.fromkeys([*asked, *map(reference, asked)]), key=_cost, reverse=True)
 
 
-def run_all(seeds: int, out: Path, workers: int | None) -> Iterator[tuple[Settings, dict[str, Any]]]:
-    jobs = [(Settings.of(s, learner, seed), None) for seed in range(seeds) for s in STREAMS for learner in LEARNERS]
-    return run_many(jobs, out, workers=workers)
+def reference(settings: Settings) -> Settings:
+    """The run of `independent` that a run's transfer is measured against: the same kind of backbone, not wider."""
+    usual = Settings.of(settings.stream, "independent", settings.seed)
+    if settings.backbone.startswith("fc") and not usual.backbone.startswith("fc"):
+        return Settings.of(settings.stream, "independent", settings.seed, settings.backbone)
+    return usual
 
 
-def lines(results: dict[Settings, dict[str, Any]]) -> list[Line]:
-    """One line per stream and learner. The transfer of each seed is against `independent` with the same seed."""
-    found = []
-    for stream in STREAMS:
+def _cost(settings: Settings) -> int:
+    """Roughly: so that no long run is begun last."""
+    known = LEARNERS[settings.learner]
+    long = ("mntdp-d-plus", "mntdp-d-k-all", "mntdp-s-k-all", "rcl", "hat-wide", "pnn")
+    return 2 * (settings.learner in long) + (known.tuned is not None)
+
+
+def run_all(settings: Sequence[Settings], out: Path, workers: int | None) -> Iterator[tuple[Settings, dict[str, Any]]]:
+    return run_many([(each, None) for each in settings], out, workers=workers)
+
+
+def figures(results: Results) -> dict[str, dict[str, dict[str, Spread]]]:
+    """Figure → learner → stream → mean and deviation. The transfer is against `independent` with the same seed."""
+    found: dict[str, dict[str, dict[str, Spread]]] = {}
+    for title, key in FIGURES.items():
         for learner in LEARNERS:
-            runs = {s.seed: r for s, r in results.items() if (s.stream, s.learner) == (stream, learner)}
-            alone = {s.seed: r for s, r in results.items() if (s.stream, s.learner) == (stream, "independent")}
-            metrics = [r["metrics"] for r in runs.values()]
-            found.append(
-                Line(
-                    stream,
-                    learner,
-                    _spread([m["avg_accuracy"] for m in metrics]),
-                    _spread([m["forgetting"] for m in metrics]),
-                    _spread([transfer(r["accuracy"], alone[seed]["accuracy"]) for seed, r in runs.items()]),
-                    _spread([m["last_task_accuracy"] for m in metrics]),
-                    fmean(m["memory_mb"] for m in metrics),
-                    fmean(r["seconds"] for r in runs.values()),
-                )
-            )
+            for stream in STREAMS:
+                usual = Settings.of(stream, learner).backbone
+                runs = [s for s in results if (s.stream, s.learner, s.backbone) == (stream, learner, usual)]
+                if runs:
+                    values = [_value(s, key, results) for s in runs]
+                    found.setdefault(title, {}).setdefault(learner, {})[stream] = _spread(values)
     return found
 
 
-def _spread(values: list[float]) -> tuple[float, float]:
+def _value(settings: Settings, key: str, results: Results) -> float:
+    result = results[settings]
+    if key == "transfer":
+        return transfer(result["accuracy"], results[reference(settings)]["accuracy"])
+    return float(result[key] if key == "seconds" else result["metrics"][key])
+
+
+def _spread(values: list[float]) -> Spread:
     return fmean(values), stdev(values) if len(values) > 1 else 0.0

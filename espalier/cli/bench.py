@@ -1,17 +1,21 @@
 """`espalier bench`: the measurements that the docs quote."""
 
 import platform
+import tempfile
+import time
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
+from rich import box
 from rich.table import Column, Table
 
-from espalier.bench import mini, training
+from espalier.bench import mini, steps, training
 from espalier.bench.streams import time_stream, walk
 from espalier.cli.console import DataOption, console, counter, progress_bar, say
 from espalier.data.folder import DataFolder
+from espalier.learners import LEARNERS, entry
 from espalier.runs.hardware import hardware, versions
 from espalier.streams import STREAMS, stream
 
@@ -73,27 +77,72 @@ def bench_walk(
 
 @app.command("mini")
 def bench_mini(
-    seeds: Annotated[int, typer.Option(min=1)] = 3,
+    learners: Annotated[list[str] | None, typer.Argument(metavar="[LEARNER]…", help="Else all.")] = None,
+    seeds: Annotated[int, typer.Option(min=1)] = 1,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where run folders go.")] = Path("runs/mini"),
     workers: Annotated[int | None, typer.Option(min=1, help="Processes; else one per core.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables for a page of documentation.")] = False,
 ) -> None:
-    """What the paper is about, on the five mini transfer streams: means over seeds, ± standard deviation."""
-    results = {}
-    total = seeds * len(mini.STREAMS) * len(mini.LEARNERS)
+    """What the paper is about, on the mini streams: all learners, or those named. Finished runs are not run again."""
+    for name in learners or ():
+        entry(name)
+    settings, results = mini.jobs(seeds, learners or ()), {}
+    start = time.perf_counter()
     with progress_bar() as progress:
         count = counter(progress, "runs")
-        count(0, total)
-        for settings, result in mini.run_all(seeds, out, workers):
-            results[settings] = result
-            count(len(results), total)
-    columns = ("average accuracy", "forgetting", "transfer", "last task", "memory MB", "seconds")
-    table = Table(Column("stream", no_wrap=True), Column("learner", no_wrap=True), *columns, box=None)
-    for line in mini.lines(results):
-        spreads = (line.average, line.forgetting, line.transfer, line.last)
-        numbers = [f"{mean:+.3f} ± {deviation:.3f}" for mean, deviation in spreads]
-        table.add_row(line.stream, line.learner, *numbers, f"{line.memory_mb:.2f}", f"{line.seconds:.0f}")
+        count(0, len(settings))
+        for done, result in mini.run_all(settings, out, workers):
+            results[done] = result
+            count(len(results), len(settings))
+    for figure, rows in mini.figures(results).items():
+        _print_figure(figure, rows, seeds, markdown)
+    minutes = (time.perf_counter() - start) / 60
+    say(
+        f"{len(settings)} runs in {minutes:.1f} minutes; {seeds} seed{'s'[: seeds - 1]}; backbone tiny (fc-x0.1 for "
+        f"permuted_mini, den and rcl), protocol quick; {versions()}; {hardware(torch.device('cpu'))}"
+    )
+
+
+def _print_figure(figure: str, rows: dict[str, dict[str, mini.Spread]], seeds: int, markdown: bool) -> None:
+    """A row per learner, a column per stream."""
+    table = Table(Column(figure, no_wrap=True), *mini.STREAMS, box=box.MARKDOWN if markdown else None)
+    digits, sign = {"memory MB": (2, ""), "seconds": (0, ""), "forgetting": (3, "+"), "transfer": (3, "+")}.get(
+        figure, (3, "")
+    )
+    for learner, streams in rows.items():
+        cells = []
+        for mean, deviation in (streams[each] for each in mini.STREAMS):
+            spread = f" ± {deviation:.{digits}f}" if seeds > 1 and figure not in ("memory MB", "seconds") else ""
+            cells.append(f"{mean:{sign}.{digits}f}{spread}")
+        table.add_row(f"{learner} †" if LEARNERS[learner].tuned else learner, *cells)
     console.print(table)
-    say(f"{seeds} seeds; backbone tiny, protocol quick; {versions()}; {hardware(torch.device('cpu'))}")
+
+
+@app.command("steps")
+def bench_steps(
+    learners: Annotated[list[str] | None, typer.Argument(metavar="[LEARNER]…", help="Else all.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the libraries go; else nowhere.")] = None,
+) -> None:
+    """The time of a training step at task 2 and at task 20, side by side, for every learner."""
+    names = [name for name in learners or LEARNERS if entry(name)]
+    table = Table(
+        Column("learner", no_wrap=True),
+        "backbone",
+        f"ms at task {steps.EARLY}",
+        f"ms at task {steps.LATE}",
+        "ratio",
+        box=None,
+    )
+    with tempfile.TemporaryDirectory() as temporary, progress_bar() as progress:
+        count = counter(progress, "learners")
+        count(0, len(names))
+        for number, line in enumerate(steps.compare_all(names, out or Path(temporary)), start=1):
+            table.add_row(
+                line.learner, line.backbone, f"{line.early_ms:.2f}", f"{line.late_ms:.2f}", f"{line.ratio:.2f}"
+            )
+            count(number, len(names))
+    console.print(table)
+    say(f"median of {steps.ROUNDS} rounds; {versions()}; {hardware(torch.device('cpu'))}")
 
 
 @app.command("training")

@@ -6,7 +6,7 @@ the library, which the run loop commits.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from espalier.library import Change, Library, TaskEntry
@@ -84,9 +84,10 @@ class Lesson:
         self._record_all(outcome)
         return outcome
 
-    def fit(self, job: Job, model: Model) -> Outcome:
-        """Train a model of the learner's own."""
+    def fit(self, job: Job, model: Model, read: Callable[[Trained], Trained] = lambda result: result) -> Outcome:
+        """Train a model of the learner's own; `read` makes the results of candidates out of its members'."""
         outcome = fit(job, model, self.progress)
+        outcome = replace(outcome, results=[read(result) for result in outcome.results])
         self._record_all(outcome)
         return outcome
 
@@ -98,6 +99,7 @@ class Lesson:
     def _record_all(self, outcome: Outcome) -> None:
         for result in outcome.results:
             self.record("candidate", _summary(result))
+        self.record("trained", {"steps": outcome.steps, "step_seconds": round(outcome.step_seconds, 4)})
 
     def keep_best(
         self,
@@ -107,7 +109,10 @@ class Lesson:
         rules: Rules = PLAIN,
     ) -> "Learned":
         """Train all, keep the best. `replace_copied`: old tasks that used a copied module now use the copy."""
-        outcome = self.train(candidates, settings, rules)
+        return self.keep(self.train(candidates, settings, rules), replace_copied)
+
+    def keep(self, outcome: Outcome, replace_copied: bool = False) -> "Learned":
+        """Keep the best of what was trained."""
         chosen = best(outcome.results)
         path = tuple(
             self._module_name(slot, b) for slot, b in zip(chosen.member.candidate, self._blocks(), strict=True)

@@ -5,8 +5,9 @@ state; members that stopped leave, and the stacks are packed again. What a membe
 itself alone, not on who else is trained beside it.
 """
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -27,10 +28,13 @@ Progress = Callable[[int, int, int, float], None]  # step, most steps there can 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """All members trained, in the order of candidates, then settings; and the operations that really ran."""
+    """All members trained, in the order of candidates, then settings; the operations that really ran, the steps that
+    were made, and the seconds spent in them (on a GPU, in asking for them)."""
 
     results: list[Trained]
     flops: int
+    steps: int = 0
+    step_seconds: float = 0.0
 
 
 def train(job: Job, candidates: Sequence[Candidate], settings: Sequence[Setting], progress: Progress) -> Outcome:
@@ -44,11 +48,11 @@ def train(job: Job, candidates: Sequence[Candidate], settings: Sequence[Setting]
     results = dict(zip(frozen, (evaluate_frozen(job, member) for member in frozen), strict=True))
     flops = len(frozen) * len(job.task.val) * forward_flops(job.backbone)
     trained = [m for m in members if m.trains]
-    if trained:
-        outcome = fit(job, TrieModel(job, trained), progress)
-        results |= {result.member: result for result in outcome.results}
-        flops += outcome.flops
-    return Outcome([results[member] for member in members], flops)
+    if not trained:
+        return Outcome([results[member] for member in members], flops)
+    outcome = fit(job, TrieModel(job, trained), progress)
+    results |= {result.member: result for result in outcome.results}
+    return replace(outcome, results=[results[member] for member in members], flops=flops + outcome.flops)
 
 
 def fit(job: Job, model: Model, progress: Progress) -> Outcome:
@@ -56,7 +60,7 @@ def fit(job: Job, model: Model, progress: Progress) -> Outcome:
     members = list(model.members)
     run = _Run(job, model, progress)
     run.train()
-    return Outcome([run.results[member] for member in members], run.flops)
+    return Outcome([run.results[member] for member in members], run.flops, run.step, run.step_seconds)
 
 
 def evaluate_frozen(job: Job, member: Member) -> Trained:
@@ -103,6 +107,7 @@ class _Run:
         self.stopped: dict[int, tuple[int, int]] = {}  # member's number → steps and samples until it stopped
         self.results: dict[Member, Trained] = {}
         self.step = self.samples = self.flops = 0
+        self.step_seconds = 0.0
         self.best_seen = 0.0  # of all members, also those that left
 
     def train(self) -> None:
@@ -121,7 +126,9 @@ class _Run:
         self._leave(list(range(len(self.model.members))))
 
     def _train_step(self, chosen: Tensor) -> None:
+        start = time.perf_counter()
         seen = self.model.step(chosen, self.step)
+        self.step_seconds += time.perf_counter() - start
         self.step += 1
         self.samples += seen
         self.flops += seen * self.model.flops()[0]
