@@ -1,16 +1,19 @@
 """All learners by name, with what `espalier learners NAME` says of each. Knows nothing about how they learn."""
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from espalier.errors import InputError
+from espalier.learners.er import Er
 from espalier.learners.ewc import Ewc
 from espalier.learners.finetune import Finetune
+from espalier.learners.hat import Hat
 from espalier.learners.independent import Independent
 from espalier.learners.lesson import Learner
 from espalier.learners.mntdp_d import MntdpD
 from espalier.learners.new_head import NewHead
 from espalier.learners.new_leg import NewLeg
+from espalier.learners.pnn import Pnn
 from espalier.learners.prior import Prior
 from espalier.learners.space import Space
 
@@ -115,6 +118,37 @@ LEARNERS |= {
             "one network, a head per task, one Fisher matrix's diagonal and the weights it is for",
         ),
     )
+}
+
+HAT = Entry(
+    Hat(),
+    "one network for all tasks; each learns which units it uses, and those stay as they are",
+    "copies of the last task's blocks with new gates, a fresh head; four learning rates",
+    "one network, and for every task a head, its gates and its batch-norm statistics",
+)
+LEARNERS |= {
+    "er": Entry(
+        Er(),
+        "one network trained on, with 15 remembered images of every class: it forgets little",
+        "copies of all blocks, a fresh part of the head; remembered images in every batch",
+        "one network, a head per task and 15 images per class",
+        forgets=True,
+    ),
+    "er-reservoir": Entry(
+        Er("reservoir"),
+        "as er, with a random sample of the images seen so far",
+        "as er",
+        "one network, a head per task and as many images as er",
+        forgets=True,
+    ),
+    "pnn": Entry(
+        Pnn(),
+        "a new column for every task, which reads all earlier columns; these are frozen",
+        "one column, all blocks fresh, with a fresh copy of each block but the first per earlier column",
+        "all columns with their copies: grows with the square of the number of tasks",
+    ),
+    "hat": HAT,
+    "hat-wide": replace(HAT, does="hat with wider networks: 2.5 times, 6.5 times on s_long"),
 }
 
 

@@ -14,7 +14,7 @@ CLAMP = 50.0  # of s·e in the compensation: beyond, a gate is as good as shut o
 
 
 class Attention(torch.autograd.Function):
-    """σ(s·e), with the gradient compensated for the sharpness (section 2.5 there, equation 6).
+    """σ(s·e) (equation 1 there), with the gradient compensated for the sharpness (section 2.5).
 
     The paper multiplies the gradient of σ(s·e) by s_max/s · (cosh(clamp(s·e)) + 1) / (cosh(e) + 1). As the derivative
     is s / 2(cosh(s·e) + 1), what remains is s_max · σ'(e), fading only where s·e was clamped.

@@ -42,8 +42,7 @@ class Job:
         member, whatever else is in the stack."""
         sharpness = None
         if self.rules.sharpness is not None:
-            epoch = self.steps_per_epoch()
-            sharpness = self.rules.sharpness(step % epoch, epoch)
+            sharpness = self.rules.sharpness(step, self.steps_per_epoch())
         return lambda depth: Mode(
             True, self.generator("dropout", step, self.backbone.blocks[depth].name), sharpness=sharpness
         )
@@ -67,16 +66,20 @@ class Job:
 
 
 def augmented(task: Task, chosen: Tensor, protocol: Protocol, generator: torch.Generator) -> Tensor:
-    """The chosen train images, cropped and mirrored at random; permuted pixels have no neighbours to be moved with."""
-    return shifted(task, task.train.x[chosen], protocol, generator)
+    """The chosen train images, cropped and mirrored at random, where the task allows it."""
+    x = task.train.x[chosen]
+    return x if stands_still(task) else shifted(x, protocol, generator)
 
 
-def shifted(task: Task, x: Tensor, protocol: Protocol, generator: torch.Generator) -> Tensor:
-    """Images cropped and mirrored at random, as the protocol and the task have it."""
+def stands_still(task: Task) -> bool:
+    """Whether a task's images are not augmented: permuted pixels have no neighbours to be moved with."""
+    return task.spec.permutation is not None
+
+
+def shifted(x: Tensor, protocol: Protocol, generator: torch.Generator) -> Tensor:
+    """Images cropped and mirrored at random, as the protocol has it."""
     pad = protocol.pad * x.shape[-1] // 32
-    if task.spec.permutation is not None or not (pad or protocol.flip):
-        return x
-    return augment(x, generator, pad, protocol.flip)
+    return augment(x, generator, pad, protocol.flip) if pad or protocol.flip else x
 
 
 def eval_batches(task: Task, split: Split, size: int) -> Iterator[tuple[Tensor, Tensor]]:

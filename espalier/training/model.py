@@ -56,6 +56,14 @@ class TrieModel:
             for depth, cell in self.cells()
         ]
         self.crops, self.recall = job.generator("augment"), job.generator("replay")
+        self.parts = self._parts()
+
+    def _parts(self) -> Tensor | None:
+        """(tasks of the replay and this one, outputs of the head): which belong to each; None: all to this task."""
+        if self.rules.outputs is None:
+            return None
+        old = () if self.rules.replay is None else self.rules.replay.outputs
+        return outputs_mask([*old, self.rules.outputs], _outputs_of(self.trie), self.job.device)
 
     def _free(self, depth: int, cell: Cell) -> list[Tensor | None]:
         free = self.rules.free.get(self.job.backbone.blocks[depth].name, {})
@@ -71,16 +79,13 @@ class TrieModel:
     def step(self, chosen: Tensor, number: int) -> int:
         job, rules = self.job, self.rules
         x = job.task.normalise(augmented(job.task, chosen, job.protocol, self.crops))
-        y, outputs = job.task.train.y[chosen], rules.outputs
-        own = None
-        if outputs is not None:
-            y = y + outputs[0]
+        y, own = job.task.train.y[chosen], None
+        if rules.outputs is not None and self.parts is not None:
+            y, own = y + rules.outputs[0], self.parts[-1:]
         if rules.replay is not None:
             x, y, own = self._with_replay(rules.replay, x, y)
         modes = job.modes(number)
         logits = self.trie.forward(x, modes)
-        if own is None and outputs is not None:
-            own = outputs_mask([outputs], logits.shape[2], logits.device)
         loss = member_losses(logits if own is None else masked(logits, own), y)
         if rules.penalty is not None:
             loss = loss + rules.penalty(self.stacks(), modes(0))
@@ -92,14 +97,15 @@ class TrieModel:
 
     def _with_replay(self, replay: Replay, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The batch with as many remembered images added, as far as there are; and which outputs each may use."""
-        outputs = self.rules.outputs
-        assert outputs is not None
+        assert self.parts is not None
         count = min(len(replay), len(x))
         chosen = torch.randint(len(replay), (count,), generator=self.recall, device=x.device)
-        old = replay.normalise(shifted(self.job.task, replay.x[chosen], self.job.protocol, self.crops), chosen)
-        rows = outputs_mask([*replay.outputs, outputs], _outputs_of(self.trie), x.device)
-        task = torch.cat([torch.full((len(x),), len(replay.outputs), device=x.device), replay.task[chosen]])
-        return torch.cat([x, old]), torch.cat([y, replay.y[chosen]]), rows[task]
+        task, old = replay.task[chosen], replay.x[chosen]
+        if replay.moves:
+            moved = shifted(old, self.job.protocol, self.crops)
+            old = torch.where(replay.still[task].view(-1, 1, 1, 1), old, moved)
+        own = torch.cat([self.parts[-1:].expand(len(x), -1), self.parts[task]])
+        return torch.cat([x, replay.normalise(old, task)]), torch.cat([y, replay.y[chosen]]), own
 
     def _update(self, loss: Tensor) -> None:
         parameters = [p for adam in self.optimisers for p in adam.parameters]

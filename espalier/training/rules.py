@@ -5,11 +5,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch import Tensor
 
 from espalier.nets import Mode
 from espalier.nets.layers import Stack
+from espalier.streams.transforms import normalise
 
 Stacks = Mapping[str, Stack]  # the trained tensors of all members, by block
 Outputs = tuple[int, int]  # first, and behind the last, of the head's outputs that belong to a task
@@ -19,22 +21,28 @@ Outputs = tuple[int, int]  # first, and behind the last, of the head's outputs t
 class Replay:
     """Remembered images (uint8) of earlier tasks; each is normalised by its own task's statistics.
 
-    `y` counts outputs of the whole head; the loss of an image looks at its task's `outputs` alone.
+    `y` counts outputs of the whole head; the loss of an image looks at its task's `outputs` alone. So `Rules.outputs`
+    must say which are this task's.
     """
 
     x: Tensor
     y: Tensor
-    task: Tensor  # which row of `mean`, `std` and `outputs` is an image's
+    task: Tensor  # which row of `mean`, `std`, `still` and `outputs` is an image's
     mean: Tensor  # (tasks, channels, 1, 1)
     std: Tensor
+    still: Tensor  # (tasks,) bool: its images are not augmented
     outputs: tuple[Outputs, ...]
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def normalise(self, x: Tensor, chosen: Tensor) -> Tensor:
-        task = self.task[chosen]
-        return (x.to(self.mean.dtype) / 255 - self.mean[task]) / self.std[task]
+    @cached_property
+    def moves(self) -> bool:
+        """Whether any image is augmented; looked up once, as a step must not wait for the device."""
+        return not bool(self.still.all())
+
+    def normalise(self, x: Tensor, task: Tensor) -> Tensor:
+        return normalise(x, self.mean[task], self.std[task])
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +52,7 @@ class Rules:
     free: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     """By block and tensor, the share of each value's update that is made: where it is 0 the value stays, exactly."""
     sharpness: Callable[[int, int], tuple[float, float]] | None = None
-    """Of learned gates: (step within an epoch, steps of an epoch) → sharpness now, and at its most."""
+    """Of learned gates: (step, from 0; steps of an epoch) → sharpness now, and at its most."""
     replay: Replay | None = None
     outputs: Outputs | None = None  # this task's part of the head; None: all of it
 
