@@ -1,4 +1,4 @@
-"""The memory of whole runs, with the paper's backbones and numbers of tasks and classes: the digits that its tables print.
+"""The memory of whole runs, with the paper's backbones, tasks and classes: the digits that its tables print.
 
 Nothing is trained (no epochs): these figures depend on the architecture alone.
 """

@@ -4,6 +4,7 @@ import difflib
 from dataclasses import dataclass, replace
 
 from espalier.errors import InputError
+from espalier.learners.den import Den
 from espalier.learners.er import Er
 from espalier.learners.ewc import Ewc
 from espalier.learners.finetune import Finetune
@@ -11,10 +12,12 @@ from espalier.learners.hat import Hat
 from espalier.learners.independent import Independent
 from espalier.learners.lesson import Learner
 from espalier.learners.mntdp_d import MntdpD
+from espalier.learners.mntdp_s import MntdpS
 from espalier.learners.new_head import NewHead
 from espalier.learners.new_leg import NewLeg
 from espalier.learners.pnn import Pnn
 from espalier.learners.prior import Prior
+from espalier.learners.rcl import Rcl
 from espalier.learners.space import Space
 
 PLUS = MntdpD(Prior("nearest-recoloured"), Space((("suffix", None), ("prefix", 1), ("warm", None))))
@@ -87,6 +90,18 @@ LEARNERS: dict[str, Entry] = {
         "mntdp-d's, around a past path taken at random",
         "every module that some task uses, once",
     ),
+    "mntdp-s": Entry(
+        MntdpS(),
+        "the paper's stochastic search: one network with all paths, and a learned choice among them",
+        "around the nearest past path: every prefix of it, then fresh blocks that all paths share",
+        "every module that some task uses, once",
+    ),
+    "mntdp-s-k-all": Entry(
+        MntdpS(Prior(k=None)),
+        "mntdp-s that may branch off every past path",
+        "around all past paths: every prefix of them, then fresh blocks that all paths share",
+        "every module that some task uses, once",
+    ),
     "mntdp-d-plus": Entry(
         PLUS,
         "mntdp-d that may also replace the first block, or train copies of old blocks",
@@ -146,6 +161,19 @@ LEARNERS |= {
         "a new column for every task, which reads all earlier columns; these are frozen",
         "one column, all blocks fresh, with a fresh copy of each block but the first per earlier column",
         "all columns with their copies: grows with the square of the number of tasks",
+    ),
+    "den": Entry(
+        Den(),
+        "one fully connected net: retrains what a task needs, adds units, splits those that drift",
+        "a sparse head; the units connected to it retrained; new units if the loss stays high; drifted units split",
+        "one network with all its units, a head per task, a time stamp per unit",
+        forgets=True,
+    ),
+    "rcl": Entry(
+        Rcl(),
+        "a controller taught by reinforcement adds units to each layer for a task; fully connected nets only",
+        "children of the last network, frozen, with 0 to 30 new units in each hidden layer and a new head",
+        "the newest network, which holds all older ones, and a head per task",
     ),
     "hat": HAT,
     "hat-wide": replace(HAT, does="hat with wider networks: 2.5 times, 6.5 times on s_long"),
