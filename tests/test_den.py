@@ -12,7 +12,7 @@ from torch import Tensor
 from espalier import InputError
 from espalier.evaluation import predict
 from espalier.learners import Learned, Lesson
-from espalier.learners.den import Den, Work, widened
+from espalier.learners.den import Den, Work
 from espalier.learners.den_parts import (
     B,
     Net,
@@ -33,7 +33,7 @@ from espalier.learners.den_parts import (
     without_useless,
 )
 from espalier.library import Library, own_tensors
-from espalier.nets import State, backbone
+from espalier.nets import State, backbone, with_widths
 from espalier.runs import run
 from espalier.streams import stream
 from tests.nets_help import lesson, random, task
@@ -205,9 +205,9 @@ def test_who_reads_which_copy_after_a_split() -> None:
 
 def test_a_widened_backbone_knows_its_sizes() -> None:
     plain = backbone(FC, (3, 8, 8), 5)
-    wide = widened(plain, [23, 21])
+    wide = with_widths(plain, [23, 21])
     assert wide.macs() == [192 * 23, 23 * 21, 21 * 5]
-    assert widened(plain, [20, 20]) == plain
+    assert with_widths(plain, [20, 20]) == plain
 
 
 def first_lesson(folder: Path) -> Lesson:

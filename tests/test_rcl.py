@@ -12,10 +12,10 @@ from torch import Tensor
 from espalier import InputError, TaskSpec
 from espalier.data.folder import DataFolder
 from espalier.learners.lesson import Learned, Lesson
-from espalier.learners.rcl import BIAS, WEIGHT, Nursery, Rcl, cut, freedom, reward, shut, sized, widened
+from espalier.learners.rcl import BIAS, WEIGHT, Nursery, Rcl, cut, freedom, reward, shut, widened
 from espalier.learners.rcl_controller import Controller
 from espalier.library import Library
-from espalier.nets import State, backbone
+from espalier.nets import State, backbone, with_widths
 from espalier.runs import run
 from espalier.runs.records import read_records
 from espalier.streams.registry import STREAMS
@@ -153,8 +153,8 @@ def test_what_is_trained() -> None:
 
 
 def test_operations_are_counted_at_the_width_that_is_there() -> None:
-    assert sized(NET, [6, 6]) == NET
-    assert forward_flops(sized(NET, [8, 7])) == 2 * (192 * 8 + 8 * 7 + 7 * 3)
+    assert with_widths(NET, [6, 6]) == NET
+    assert forward_flops(with_widths(NET, [8, 7])) == 2 * (192 * 8 + 8 * 7 + 7 * 3)
 
 
 def nursery(folder: Path, old_read_new: bool = False) -> Nursery:

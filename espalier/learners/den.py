@@ -37,7 +37,7 @@ from espalier.learners.den_parts import (
 from espalier.learners.lesson import Learned, Lesson, to_device
 from espalier.learners.options import option
 from espalier.library import Change, TaskEntry, own_tensors
-from espalier.nets import Backbone, Block, Mode, State
+from espalier.nets import Backbone, Mode, State, with_widths
 from espalier.nets.pieces import Dense
 from espalier.training import Copy, Fresh, Reuse, Rules, Slot, Trained, best
 from espalier.training.cost import forward_flops
@@ -169,8 +169,8 @@ class Work:
 
     def backbone(self) -> Backbone:
         """The lesson's, as wide as the net is now."""
-        hidden = self.net[: len(self.blocks) - 1]
-        return widened(self.lesson.backbone, [len(layer[B]) for layer in hidden]) if hidden else self.lesson.backbone
+        plain, hidden = self.lesson.backbone, self.net[: len(self.blocks) - 1]
+        return with_widths(plain, [len(layer[B]) for layer in hidden]) if hidden else plain
 
     def train(self, slots: Sequence[Slot], rules: Rules) -> None:
         """Train the net, a slot per block, and go on with the best member; a re-used block stays as it is."""
@@ -232,18 +232,6 @@ class Work:
 
 def _filled(trained: Sequence[State | None], net: Sequence[State]) -> Net:
     return [net[depth] if state is None else state for depth, state in enumerate(trained)]
-
-
-def widened(backbone: Backbone, hidden: Sequence[int]) -> Backbone:
-    """A fully connected backbone with as many units in its hidden layers."""
-    features, classes = backbone.blocks[0].pieces[0], backbone.blocks[-1].shape(backbone.shapes()[-1])[0]
-    assert isinstance(features, Dense)
-    sizes = [features.inputs, *hidden, classes]
-    blocks = [
-        Block(block.name, (Dense(inputs, outputs, relu=block is not backbone.blocks[-1]),))
-        for block, inputs, outputs in zip(backbone.blocks, sizes[:-1], sizes[1:], strict=True)
-    ]
-    return replace(backbone, blocks=tuple(blocks))
 
 
 def _refuse_convolutions(backbone: Backbone) -> None:

@@ -11,10 +11,8 @@ What counts as memory is what the method must keep: the newest network, which ho
 Knows nothing about convolutions.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -24,8 +22,8 @@ from espalier.learners.lesson import Learned, Lesson, all_fresh, to_device
 from espalier.learners.options import option
 from espalier.learners.rcl_controller import Controller
 from espalier.library import Change, TaskEntry
-from espalier.nets import Backbone, Block, State, parameters, split_name
-from espalier.nets.pieces import Dense, uniform
+from espalier.nets import State, parameters, split_name, with_widths
+from espalier.nets.pieces import uniform
 from espalier.training import Candidate, Copy, Rules, Setting, Trained, best
 from espalier.training.cost import forward_flops
 
@@ -116,7 +114,7 @@ class Nursery:
             names = [f"add{'+'.join(map(str, child))}.{block}" for block in self.blocks]
             states |= zip(names, shut(self.widest, self.widths(child)), strict=True)
             candidates.append(tuple(Copy(name) for name in names))
-        wide = sized(self.lesson.backbone, [len(state[BIAS]) for state in self.widest[:-1]])
+        wide = with_widths(self.lesson.backbone, [len(state[BIAS]) for state in self.widest[:-1]])
         rules = Rules(free=dict(zip(self.blocks, freedom(self.old, self.widest, self.old_read_new), strict=True)))
         outcome = self.lesson.train(candidates, settings, rules, states, wide)
         self.flops += outcome.flops
@@ -137,7 +135,7 @@ class Nursery:
         return sum(int(share.sum()) for tensors in free for share in tensors.values())
 
     def forward_flops(self, child: Added) -> int:
-        return forward_flops(sized(self.lesson.backbone, self.widths(child)))
+        return forward_flops(with_widths(self.lesson.backbone, self.widths(child)))
 
 
 def widened(old: Sequence[State], added: Sequence[int], classes: int, generator: torch.Generator) -> list[State]:
@@ -182,16 +180,6 @@ def cut(states: Sequence[State], widths: Sequence[int]) -> list[State]:
         {WEIGHT: state[WEIGHT][:units, :read].contiguous(), BIAS: state[BIAS][:units].contiguous()}
         for state, units, read in zip(states, outputs, inputs, strict=True)
     ]
-
-
-def sized(net: Backbone, widths: Sequence[int]) -> Backbone:
-    """The fully connected backbone with hidden layers of these widths, so that operations are counted as they are."""
-    sizes = pairwise([math.prod(net.image), *widths, *net.blocks[-1].shape(())])
-    blocks = [
-        Block(block.name, (Dense(inputs, outputs, relu=block is not net.blocks[-1]),))
-        for block, (inputs, outputs) in zip(net.blocks, sizes, strict=True)
-    ]
-    return replace(net, blocks=tuple(blocks))
 
 
 def _all(states: Sequence[State | None]) -> list[State]:

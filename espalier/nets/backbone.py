@@ -3,10 +3,12 @@
 The paper's three (ResNet, AlexNet, a fully connected net) and `tiny`, a narrow residual net for the mini streams.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -96,6 +98,16 @@ class Backbone:
         for block in self.blocks[:-1]:
             shapes.append(block.shape(shapes[-1]))
         return shapes
+
+
+def with_widths(net: Backbone, hidden: Sequence[int]) -> Backbone:
+    """A fully connected backbone with as many units in its hidden layers."""
+    sizes = pairwise([math.prod(net.image), *hidden, *net.blocks[-1].shape(())])
+    blocks = [
+        Block(block.name, (Dense(inputs, outputs, relu=block is not net.blocks[-1]),))
+        for block, (inputs, outputs) in zip(net.blocks, sizes, strict=True)
+    ]
+    return replace(net, blocks=tuple(blocks))
 
 
 def parameters(state: State) -> int:
