@@ -97,7 +97,7 @@ def test_stacks_of_the_papers_backbones_give_what_the_plain_trainer_gives(
 
 
 def test_dropout_masks_are_named_by_step_and_block() -> None:
-    made = job()
+    made = job("alexnet", size=19)
 
     def mask(step: int, depth: int) -> list[float]:
         generator = made.modes(step)(depth).generator
@@ -105,7 +105,7 @@ def test_dropout_masks_are_named_by_step_and_block() -> None:
         return torch.rand(4, generator=generator).tolist()
 
     assert mask(2, 1) == mask(2, 1)
-    assert len({tuple(mask(step, depth)) for step in range(3) for depth in range(5)}) == 15
+    assert len({tuple(mask(step, depth)) for step in range(3) for depth in range(6)}) == 18
 
 
 def test_a_task_is_trained_the_same_way_twice_and_another_place_is_another_training() -> None:

@@ -32,6 +32,7 @@ from espalier.training import (
 from espalier.training import Protocol as TrainingProtocol
 from espalier.training.candidate import modules_named
 from espalier.training.cost import forward_flops
+from espalier.training.job import Speed
 from espalier.training.rules import PLAIN
 from espalier.training.train import Progress
 
@@ -94,7 +95,8 @@ class Lesson:
     def job(self, modules: Mapping[str, State], rules: Rules = PLAIN, backbone: Backbone | None = None) -> Job:
         there = {name: to_device(state, self.task.train.x.device) for name, state in modules.items()}
         place = (self.stream, self.index)
-        return Job(self.task, backbone or self.backbone, there, self.protocol, self.seed, place, rules)
+        speed = Speed.of(self.task.train.x.device)
+        return Job(self.task, backbone or self.backbone, there, self.protocol, self.seed, place, rules, speed)
 
     def _record_all(self, outcome: Outcome) -> None:
         for result in outcome.results:

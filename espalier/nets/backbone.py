@@ -77,6 +77,11 @@ class Backbone:
         """Without the factor on its width."""
         return split_name(self.name)[0]
 
+    @property
+    def drops(self) -> bool:
+        """Whether it has dropout."""
+        return any(getattr(piece, "drop", 0) for block in self.blocks for piece in block.pieces)
+
     @torch.no_grad()
     def forward(self, states: Sequence[State], x: Tensor) -> Tensor:
         """Normalised images through one plain network: one state per block (or per block but the last ones)."""

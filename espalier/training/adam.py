@@ -25,12 +25,13 @@ class Adam:
         self.lr, self.weight_decay = lr, weight_decay
         self.first = [torch.zeros_like(p) for p in parameters]
         self.second = [torch.zeros_like(p) for p in parameters]
-        self.steps = 0
+        # A tensor, so that a captured step counts too.
+        self.steps = torch.zeros((), dtype=torch.float64, device=lr.device)
 
     @torch.no_grad()
     def step(self, gradients: tuple[Tensor, ...]) -> None:
         self.steps += 1
-        correction1, correction2 = 1 - BETA1**self.steps, 1 - BETA2**self.steps
+        rate, correction2 = self.lr / (1 - BETA1**self.steps), 1 - BETA2**self.steps
         for p, gradient, first, second, free in zip(
             self.parameters, gradients, self.first, self.second, self.free, strict=True
         ):
@@ -39,7 +40,7 @@ class Adam:
             first.lerp_(gradient, 1 - BETA1)
             second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
             denominator = (second / correction2).sqrt_().add_(EPSILON)
-            update = (self.lr / correction1).view(axes) * first / denominator
+            update = rate.view(axes) * first / denominator
             p.sub_(update if free is None else update.mul_(free))
 
     def keep(self, parameters: list[Tensor], rows: list[int]) -> "Adam":

@@ -31,6 +31,7 @@ class ColumnModel:
         decays = torch.tensor([s.weight_decay for s in settings], device=job.device)
         self.optimiser = Adam(self._parameters(), rates, decays)
         self.crops = job.generator("augment")
+        self.graphs = None
 
     def batches(self, order: torch.Generator) -> list[Tensor]:
         return self.job.batches(order)

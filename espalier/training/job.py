@@ -1,6 +1,7 @@
 """One task's training: everything but the candidates, and how its images become batches. Knows nothing about models."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,22 @@ from espalier.training.rules import PLAIN, Rules
 from espalier.training.trie import Modes
 
 
+@dataclass(frozen=True)
+class Speed:
+    """What a GPU is good at: half the precision in convolutions, and work that was captured beforehand. Results depend
+    on it by rounding alone."""
+
+    bf16: bool = False
+    graphs: bool = False
+
+    @staticmethod
+    def of(device: torch.device) -> "Speed":
+        return FAST if device.type == "cuda" else SLOW
+
+
+SLOW, FAST = Speed(), Speed(bf16=True, graphs=True)
+
+
 @dataclass(frozen=True, eq=False)
 class Job:
     """`modules` holds the states that candidates name; `rules` what the learner adds to plain training."""
@@ -27,6 +44,11 @@ class Job:
     seed: int
     place: Place
     rules: Rules = PLAIN
+    speed: Speed = SLOW
+
+    def precision(self) -> AbstractContextManager[object]:
+        """Where networks compute: convolutions and products in bfloat16, if that is wanted; weights stay float32."""
+        return torch.autocast(self.device.type, torch.bfloat16) if self.speed.bf16 else nullcontext()
 
     def fresh(self) -> list[State]:
         """How fresh modules begin: the same for all candidates of the task."""
@@ -43,6 +65,8 @@ class Job:
         sharpness = None
         if self.rules.sharpness is not None:
             sharpness = self.rules.sharpness(step, self.steps_per_epoch())
+        if not self.backbone.drops:
+            return lambda depth: Mode(True, sharpness=sharpness)
         return lambda depth: Mode(
             True, self.generator("dropout", step, self.backbone.blocks[depth].name), sharpness=sharpness
         )

@@ -15,9 +15,10 @@ from torch import Tensor
 from espalier.training.adam import Adam
 from espalier.training.candidate import Member
 from espalier.training.cost import trie_flops
+from espalier.training.graphs import Graphs
 from espalier.training.job import Job, augmented, shifted
 from espalier.training.rules import Outputs, Replay
-from espalier.training.trie import Cell, Trie, evaluating
+from espalier.training.trie import Cell, Modes, Trie, evaluating
 
 
 class Model(Protocol):
@@ -44,6 +45,10 @@ class Model(Protocol):
     def flops(self) -> tuple[int, int]:
         """Operations per image: of a training step, and of evaluation."""
 
+    @property
+    def graphs(self) -> Graphs | None:
+        """Where its work is captured; None: it cannot be."""
+
 
 class TrieModel:
     def __init__(self, job: Job, members: Sequence[Member]) -> None:
@@ -57,6 +62,9 @@ class TrieModel:
         ]
         self.crops, self.recall = job.generator("augment"), job.generator("replay")
         self.parts = self._parts()
+        # A mask of dropout is drawn on the processor's order, and a sharpness is a number: neither can be replayed.
+        fixed = not job.backbone.drops and job.rules.sharpness is None
+        self.graphs = Graphs() if job.speed.graphs and fixed else None
 
     def _parts(self) -> Tensor | None:
         """(tasks of the replay and this one, outputs of the head): which belong to each; None: all to this task."""
@@ -84,16 +92,25 @@ class TrieModel:
             y, own = y + rules.outputs[0], self.parts[-1:]
         if rules.replay is not None:
             x, y, own = self._with_replay(rules.replay, x, y)
-        modes = job.modes(number)
-        logits = self.trie.forward(x, modes)
-        loss = member_losses(logits if own is None else masked(logits, own), y)
-        if rules.penalty is not None:
-            loss = loss + rules.penalty(self.stacks(), modes(0))
-        self._update(loss.sum())
-        if rules.project is not None:
-            with torch.no_grad():
-                rules.project(self.stacks())
+        inputs = (x, y) if own is None else (x, y, own)
+        if self.graphs is None:
+            self._compute(job.modes(number), *inputs)
+        else:
+            self.graphs.run("step", lambda *given: self._compute(job.modes(0), *given), *inputs)
         return len(x)
+
+    def _compute(self, modes: Modes, x: Tensor, y: Tensor, own: Tensor | None = None) -> None:
+        """Forward, backward, and a step of every member."""
+        with self.job.precision():
+            logits = self.trie.forward(x, modes)
+        logits = logits.to(self.job.task.mean.dtype)
+        loss = member_losses(logits if own is None else masked(logits, own), y)
+        if self.rules.penalty is not None:
+            loss = loss + self.rules.penalty(self.stacks(), modes(0))
+        self._update(loss.sum())
+        if self.rules.project is not None:
+            with torch.no_grad():
+                self.rules.project(self.stacks())
 
     def _with_replay(self, replay: Replay, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The batch with as many remembered images added, as far as there are; and which outputs each may use."""
@@ -120,7 +137,8 @@ class TrieModel:
         return {self.job.backbone.blocks[depth].name: cell.stack for depth, cell in cells}
 
     def logits(self, x: Tensor) -> Tensor:
-        logits = self.trie.forward(x, evaluating)
+        with self.job.precision():
+            logits = self.trie.forward(x, evaluating)
         return logits if self.rules.outputs is None else logits[:, :, slice(*self.rules.outputs)]
 
     def cells(self) -> list[tuple[int, Cell]]:
@@ -130,6 +148,8 @@ class TrieModel:
         rows = [cell.rows_of(numbers) for _, cell in self.cells()]
         cells = [cell for _, cell in self.cells()]
         self.trie.keep(numbers)
+        if self.graphs is not None:
+            self.graphs.forget()
         self.optimisers = [
             adam.keep(cell.parameters(), kept)
             for adam, cell, kept in zip(self.optimisers, cells, rows, strict=True)

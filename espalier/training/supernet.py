@@ -61,6 +61,7 @@ class Supernet:
         # A member's draws are named by its setting: who else is trained beside it does not change them.
         self.draws = [job.generator("path", *map(repr, value), device="cpu") for value in values]
         self.halves = halves(job.task.train.y)
+        self.graphs = None  # the drawn paths decide what runs
         self._spent = [0, 0]  # multiply-accumulates per image, of the last step and of the last evaluation
 
     def batches(self, order: torch.Generator) -> list[Tensor]:

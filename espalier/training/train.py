@@ -80,17 +80,19 @@ class _Trainee:
     place: int  # in a member's states
     cell: Cell
     best: Stack
+    rows: Tensor  # the numbers of the cell's members
     early: list[Stack] = field(default_factory=list)
 
     def save_best(self, improved: Tensor) -> None:
-        rows = improved[self.cell.members]
+        rows = improved[self.rows]
         for name, tensor in self.cell.stack.items():
             mask = rows.view(-1, *[1] * (tensor.dim() - 1))
-            self.best[name] = torch.where(mask, tensor.detach(), self.best[name])
+            self.best[name].copy_(torch.where(mask, tensor.detach(), self.best[name]))
 
     def keep(self, rows: list[int]) -> None:
         """The cell was packed to these of its rows."""
         self.best = take_rows(self.best, rows)
+        self.rows = self.rows.new_tensor(self.cell.members)
         self.early = [take_rows(stack, rows) for stack in self.early]
 
 
@@ -99,11 +101,17 @@ class _Run:
 
     def __init__(self, job: Job, model: Model, progress: Progress) -> None:
         self.job, self.model, self.progress = job, model, progress
-        self.trainees = [_Trainee(place, cell, _copy(cell.stack)) for place, cell in model.cells()]
+        self.trainees = [
+            _Trainee(place, cell, _copy(cell.stack), torch.tensor(cell.members, device=job.device))
+            for place, cell in model.cells()
+        ]
         self.places = max(len(job.backbone.blocks), *(1 + trainee.place for trainee in self.trainees))
         count = len(model.members)
         self.best_accuracy = torch.full((count,), -1.0, dtype=torch.float64, device=job.device)
         self.best_step = torch.zeros(count, dtype=torch.long, device=job.device)
+        self.active = torch.ones(count, dtype=torch.bool, device=job.device)  # not stopped
+        self.now = torch.zeros((), dtype=torch.long, device=job.device)  # the step, where the device sees it
+        self.val = list(eval_batches(job.task, job.task.val, job.protocol.eval_batch))
         self.stopped: dict[int, tuple[int, int]] = {}  # member's number → steps and samples until it stopped
         self.results: dict[Member, Trained] = {}
         self.step = self.samples = self.flops = 0
@@ -142,27 +150,35 @@ class _Run:
     @torch.no_grad()
     def _evaluate(self, most: int) -> None:
         """Validation accuracy of every member; the best states are kept, and who has waited too long stops."""
-        accuracy = self._accuracy()
-        improved = accuracy > self.best_accuracy
-        improved[list(self.stopped)] = False  # still in the stack, but no more in training
-        self.best_accuracy = torch.where(improved, accuracy, self.best_accuracy)
-        self.best_step = torch.where(improved, self.step, self.best_step)
-        for trainee in self.trainees:
-            trainee.save_best(improved)
+        self.now.fill_(self.step)
+        if self.model.graphs is None:
+            self._judge()
+        else:
+            self.model.graphs.run("evaluation", self._judge)
+        self.flops += len(self.job.task.val) * self.model.flops()[1]
         waited = (self.step - self.best_step >= self.job.protocol.patience).tolist()
         for number in range(len(waited)):
             if waited[number] and number not in self.stopped:
                 self.stopped[number] = (self.step, self.samples)
+                self.active[number] = False
         self.best_seen = max(self.best_seen, float(self.best_accuracy.max()))
         self.progress(self.step, most, len(waited) - len(self.stopped), self.best_seen)
         if len(self.stopped) >= max(1, PACK_WHEN_LEFT * len(self.model.members)):
             self._leave(list(self.stopped))
 
+    def _judge(self) -> None:
+        """Note in place who is better than ever; who has stopped may still be in the stack, but trains no more."""
+        accuracy = self._accuracy()
+        improved = (accuracy > self.best_accuracy) & self.active
+        self.best_accuracy.copy_(torch.where(improved, accuracy, self.best_accuracy))
+        self.best_step.copy_(torch.where(improved, self.now, self.best_step))
+        for trainee in self.trainees:
+            trainee.save_best(improved)
+
     def _accuracy(self) -> Tensor:
         correct = torch.zeros(len(self.model.members), dtype=torch.float64, device=self.job.device)
-        for x, y in eval_batches(self.job.task, self.job.task.val, self.job.protocol.eval_batch):
+        for x, y in self.val:
             correct += (self.model.logits(x).argmax(2) == y[:, None]).sum(0)
-        self.flops += len(self.job.task.val) * self.model.flops()[1]
         return correct / len(self.job.task.val)
 
     def _leave(self, numbers: list[int]) -> None:
@@ -184,6 +200,7 @@ class _Run:
             trainee.keep(kept)
         self.trainees = [trainee for trainee in self.trainees if trainee.cell.members]
         self.best_accuracy, self.best_step = self.best_accuracy[staying], self.best_step[staying]
+        self.active = self.active[staying]
         self.stopped = {}
 
     def _states(self, number: int, pick: Callable[[_Trainee], Stack]) -> tuple[State | None, ...]:

@@ -52,6 +52,7 @@ class Trie:
     ) -> None:
         self.backbone, self.blocks, self.modules = backbone, backbone.blocks, modules
         self.members = list(members)
+        self._indices: dict[tuple[int, ...], Tensor] = {}
         self.cells: list[list[Cell]] = []
         for depth in range(len(self.blocks)):
             groups: dict[_Key, list[int]] = {}
@@ -89,7 +90,7 @@ class Trie:
             trunk = self._grow_trunk(trunk, depth)
         assert live is not None
         logits = live.view(len(x), len(order), -1)
-        return logits if order == sorted(order) else logits[:, _inverse(order)]
+        return logits if order == sorted(order) else logits[:, self._index(_inverse(order), x.device)]
 
     def _compute(
         self, block: Block, cell: Cell, trunk: dict[Prefix, Tensor], order: list[int], live: Tensor | None, mode: Mode
@@ -99,7 +100,7 @@ class Trie:
         if cell.parent is not None:
             return block.forward(cell.stack, trunk[cell.parent], mode)
         assert live is not None
-        x = _select(live, order, cell.members)
+        x = self._select(live, order, cell.members)
         if cell.trained:
             return block.forward(cell.stack, x, mode)
         # One module for all members of the cell: they pass through it as if they were more images.
@@ -107,6 +108,24 @@ class Trie:
         folded = x.reshape(len(x) * count, x.shape[1] // count, *x.shape[2:])
         out = block.forward(cell.stack, folded, EVAL)
         return out.reshape(len(x), -1, *out.shape[2:])
+
+    def _select(self, live: Tensor, order: list[int], members: list[int]) -> Tensor:
+        """The channels of `members`, which lie in `live` in the given order: a view where they are neighbours."""
+        if members == order:
+            return live
+        width = live.shape[1] // len(order)
+        places = [order.index(number) for number in members]
+        if places == list(range(places[0], places[0] + len(places))):
+            return live.narrow(1, places[0] * width, len(places) * width)
+        per_member = live.view(len(live), len(order), width, *live.shape[2:])
+        return per_member[:, self._index(places, live.device)].flatten(1, 2)
+
+    def _index(self, places: list[int], device: torch.device) -> Tensor:
+        """Made once: a step must not wait for a copy to the device."""
+        key = tuple(places)
+        if key not in self._indices:
+            self._indices[key] = torch.tensor(places, device=device)
+        return self._indices[key]
 
     @torch.no_grad()
     def _grow_trunk(self, trunk: dict[Prefix, Tensor], depth: int) -> dict[Prefix, Tensor]:
@@ -157,18 +176,6 @@ def _group(member: Member, depth: int) -> _Key | None:
         return _Key(None, slot.module) if live_before else None
     prefix = None if live_before else tuple(module for module in frozen[:-1] if module is not None)
     return _Key(prefix, frozen_norms=isinstance(slot, Copy) and slot.keep_statistics)
-
-
-def _select(live: Tensor, order: list[int], members: list[int]) -> Tensor:
-    """The channels of `members`, which lie in `live` in the given order: a view where they are neighbours."""
-    if members == order:
-        return live
-    width = live.shape[1] // len(order)
-    places = [order.index(number) for number in members]
-    if places == list(range(places[0], places[0] + len(places))):
-        return live.narrow(1, places[0] * width, len(places) * width)
-    per_member = live.view(len(live), len(order), width, *live.shape[2:])
-    return per_member[:, places].flatten(1, 2)
 
 
 def _inverse(order: list[int]) -> list[int]:

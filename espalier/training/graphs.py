@@ -1,0 +1,48 @@
+"""Work for a GPU, captured once and replayed: no time between its kernels. Knows nothing about training."""
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Work = Callable[..., None]  # of tensors; it leaves what it does in tensors of its own
+
+
+class Graphs:
+    """Captured work by name and shape of its inputs. The first call of each runs as it is, which also lets libraries
+    set themselves up; the second captures it; all others replay.
+
+    What was captured holds for the tensors it saw: after any of them is replaced, `forget`.
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[Hashable] = set()
+        self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]] = {}
+        self._pool: Any = None
+
+    def run(self, name: str, work: Work, *inputs: Tensor) -> None:
+        key = (name, *(tensor.shape for tensor in inputs))
+        if key not in self._seen:
+            self._seen.add(key)
+            work(*inputs)
+            return
+        if key not in self._graphs:
+            self._graphs[key] = self._capture(work, inputs)
+        graph, places = self._graphs[key]
+        for place, given in zip(places, inputs, strict=True):
+            place.copy_(given)
+        graph.replay()
+
+    def forget(self) -> None:
+        self._graphs.clear()
+        self._pool = None  # it went with its last graph
+
+    def _capture(self, work: Work, inputs: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        places = tuple(tensor.clone() for tensor in inputs)
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, pool=self._pool):
+            work(*places)
+        return graph, places
