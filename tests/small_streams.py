@@ -31,9 +31,19 @@ def small_stream(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
     return [small("letters", train=60), small("digits"), small("textures"), small("letters")]
 
 
+def unequal_stream(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
+    """Tasks of 5, 3 and 4 classes."""
+    return [
+        small("letters", train=20),
+        small("digits", classes=CLASSES["digits"][:3]),
+        small("textures", classes=CLASSES["textures"][:4]),
+    ]
+
+
 def install() -> None:
-    """Make the stream `small_mini` and the protocol `test` known."""
+    """Make the streams `small_mini` and `unequal_mini` and the protocol `test` known."""
     STREAMS["small_mini"] = (small_stream, "for tests")
+    STREAMS["unequal_mini"] = (unequal_stream, "for tests")
     PROTOCOLS["test"] = PROTOCOL
 
 

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from espalier.nets import fused, layers
 from espalier.training import Job, Trained, train
+from espalier.training.adam import Adam
 from espalier.training.job import FAST, SLOW, Speed
 from tests.nets_help import RATES, candidate, close, job, quiet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
-CODES = ["aaaa.", "aaa..", ".....", ".aaaa", "aAaB."]
+CODES = ["aaaa.", "aaa..", ".....", ".aaaa", "aAaB.", ".a.a.", "abab.", "A.bBa"]
 
 
 def on_gpu(made: Job, speed: Speed) -> Job:
@@ -58,3 +60,69 @@ def test_the_same_seed_gives_the_same_bits_again() -> None:
         for left, right in zip(one.states, other.states, strict=True):
             if left is not None and right is not None:
                 assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("training", [True, False])
+def test_the_fused_norm_is_norm_addition_and_relu(training: bool, shared: bool) -> None:
+    """Against float64 on the same rounded numbers, and with what is added shared by both members."""
+    draw = torch.Generator("cuda").manual_seed(0)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=draw, device="cuda")
+
+    x = random(9, 128, 7, 7).to(torch.bfloat16).contiguous(memory_format=torch.channels_last).requires_grad_()
+    beside = random(9, 64 if shared else 128, 7, 7).to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
+    beside.requires_grad_(not shared)
+    stack = {f"n.{name}": random(2, 64).abs() + 0.5 for name in ("weight", "bias", "running_mean", "running_var")}
+    for name in ("n.weight", "n.bias"):
+        stack[name].requires_grad_(training)
+    exact = {name: t.detach().double().requires_grad_(t.requires_grad) for name, t in stack.items()}
+    x64, beside64 = (t.detach().double().requires_grad_(t.requires_grad) for t in (x, beside))
+    assert fused.usable(x, beside)
+    out = layers.norm_relu(x, stack, "n", training, beside)
+    wanted = torch.relu(layers.add_shared(layers.batch_norm(x64, exact, "n", training), beside64))
+    assert relative(out, wanted) < 5e-3
+    for name in ("n.running_mean", "n.running_var"):
+        assert relative(stack[name], exact[name]) < 1e-5
+    given = random(*out.shape).to(torch.bfloat16)
+    mine = [t for t in (x, beside, *stack.values()) if t.requires_grad]
+    theirs = [t for t in (x64, beside64, *exact.values()) if t.requires_grad]
+    found = torch.autograd.grad(out, mine, given)
+    for one, other in zip(found, torch.autograd.grad(wanted, theirs, given.double()), strict=True):
+        assert relative(one, other) < 1e-2
+
+
+@pytest.mark.parametrize(("members", "stride", "kernel"), [(6, 1, 3), (3, 2, 3), (2, 2, 1), (3, 1, 1), (1, 1, 3)])
+def test_the_gradients_of_convolutions_are_those_of_torch(members: int, stride: int, kernel: int) -> None:
+    draw = torch.Generator("cuda").manual_seed(0)
+    x = torch.randn(5, members * 8, 10, 10, generator=draw, device="cuda", dtype=torch.float64).requires_grad_()
+    shape = (members, 12, 8, kernel, kernel)
+    weight = torch.randn(shape, generator=draw, device="cuda", dtype=torch.float64).requires_grad_()
+    out = layers.conv(x, weight, stride=stride, padding=kernel // 2)
+    plain = torch.nn.functional.conv2d(x, weight.flatten(0, 1), None, stride, kernel // 2, groups=members)
+    torch.testing.assert_close(out, plain)
+    given = torch.randn(out.shape, generator=draw, device="cuda", dtype=torch.float64)
+    for one, other in zip(*(torch.autograd.grad(y, (x, weight), given) for y in (out, plain)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def relative(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    gap, size = (found.double() - wanted.double()).norm(), wanted.double().norm()
+    return float((gap / size).detach())
+
+
+def test_adam_on_the_gpu_is_adam() -> None:
+    draw = torch.Generator().manual_seed(0)
+    values = torch.randn(3, 5, 7, generator=draw)
+    rates, decays = torch.tensor([1e-2, 1e-3, 1e-1]), torch.tensor([0.0, 1e-2, 1e-1])
+    optimisers = [
+        Adam([values.to(device, copy=True)], rates.to(device), decays.to(device)) for device in ("cpu", "cuda")
+    ]
+    for _ in range(5):
+        slope = torch.randn(3, 5, 7, generator=draw)
+        for adam in optimisers:
+            adam.step((slope.to(adam.lr.device),))
+    left, right = (adam.parameters[0].cpu() for adam in optimisers)
+    torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
+    assert not torch.equal(left, values)

@@ -296,8 +296,9 @@ def test_it_learns_grows_and_counts_what_it_keeps(finished: tuple[dict[str, Any]
         parts = zip(later.info["expanded"], later.info["split"], strict=True)
         assert grew == [new + halved for new, halved in parts]
         assert all(units <= 20 for units in grew)
-    used = {module for entry in entries for module in entry.path}
-    numbers_kept = sum(t.numel() for module in used for t in library.state(module).values())
+    trunk = [t for module in entries[-1].path[:-1] for t in library.state(module).values()]
+    heads = sum(5 * (entry.info["units"][-1] + 1) for entry in entries)
+    numbers_kept = sum(t.numel() for t in trunk) + heads
     stamps = sum(entries[-1].info["units"])
     assert result["metrics"]["memory_mb"] == pytest.approx(4 * (numbers_kept + stamps) / 1e6)
 

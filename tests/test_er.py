@@ -24,25 +24,15 @@ from espalier.streams import stream
 from espalier.streams.registry import STREAMS
 from espalier.training.cost import forward_flops
 from tests.nets_help import random
-from tests.small_streams import CLASSES, install, small
+from tests.small_streams import install, small
 
 install()
-
-
-def unequal_stream(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
-    """Tasks of 5, 3 and 4 classes."""
-    return [
-        small("letters", train=20),
-        small("digits", classes=CLASSES["digits"][:3]),
-        small("textures", classes=CLASSES["textures"][:4]),
-    ]
 
 
 def permuted_stream(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
     return [small("digits", channels=1, permutation=seed) for seed in (1, 2, 3)]
 
 
-STREAMS["unequal_mini"] = (unequal_stream, "for tests")
 STREAMS["permuted_small_mini"] = (permuted_stream, "for tests")
 UNEQUAL = Settings("unequal_mini", "er", "tiny", "test")
 PERMUTED = Settings("permuted_small_mini", "er", "fc-x0.05", "test")

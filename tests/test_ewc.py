@@ -38,7 +38,7 @@ def three_tasks() -> list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]
 
 
 def test_the_folded_penalty_is_the_sum_over_tasks() -> None:
-    folded = Folded({}, {}, torch.zeros(()))
+    folded = Folded()
     for fisher, weights in three_tasks():
         folded = folded.plus(fisher, weights)
     theta = {n: torch.rand(2, *s, generator=random(99)) for n, s in (("w", (4, 3)), ("b", (4,)))}
@@ -54,7 +54,7 @@ def test_the_folded_penalty_is_the_sum_over_tasks() -> None:
 def test_the_penalty_pulls_towards_the_weighted_mean_of_the_anchors() -> None:
     """One value, two tasks: F 1 at θ 0 and F 3 at θ 4. The sum is least at 3, where it is 1·9 + 3·1 = 12."""
     at = [({"b/w": torch.tensor([f])}, {"b/w": torch.tensor([theta])}) for f, theta in ((1.0, 0.0), (3.0, 4.0))]
-    folded = Folded({}, {}, torch.zeros(())).plus(*at[0]).plus(*at[1])
+    folded = Folded().plus(*at[0]).plus(*at[1])
     theta = torch.tensor([[3.0]], requires_grad=True)
     distance = folded.distance({"b": {"w": theta}})
     assert distance.tolist() == [12.0]
@@ -63,7 +63,7 @@ def test_the_penalty_pulls_towards_the_weighted_mean_of_the_anchors() -> None:
 
 
 def test_it_is_read_as_it_was_written() -> None:
-    folded = Folded({}, {}, torch.zeros(())).plus(*three_tasks()[0])
+    folded = Folded().plus(*three_tasks()[0])
     again = Folded.read(folded.written())
     theta = {"stem": {n: torch.rand(2, *s, generator=random(1)) for n, s in (("w", (4, 3)), ("b", (4,)))}}
     assert torch.equal(again.distance(theta), folded.distance(theta))
@@ -72,7 +72,7 @@ def test_it_is_read_as_it_was_written() -> None:
 def test_online_decays_the_old_fisher_and_moves_the_anchor(tmp_path: Path) -> None:
     made = lesson(tmp_path, TINY, {}, {})
     states = list(modules(TINY, "a").values())
-    nothing = Folded({}, {}, torch.zeros(()))
+    nothing = Folded()
     once = Ewc(online=True)._with_this_task(made, nothing, states)
     twice = Ewc(online=True, decay=0.9)._with_this_task(made, once, states)
     summed = Ewc()._with_this_task(made, once, states)
@@ -193,3 +193,14 @@ def test_the_strength_is_chosen_on_the_stream_and_the_result_says_so(tmp_path: P
     folder = tmp_path / settings("ewc").folder_name
     library = Library.open(folder / tuning["folder"] / "library")
     assert library.tasks["t4"].info["memory"] * 4 / 1e6 == pytest.approx(result["metrics"]["memory_mb"])
+
+
+def test_a_head_of_other_size_is_no_more_shared(tmp_path: Path) -> None:
+    """On dense layers: five classes, then three, then five again. What was learned of the first head is dropped."""
+    torch.set_default_dtype(torch.float32)
+    for online in (False, True):
+        asked = settings("ewc", stream="unequal_mini", backbone="fc-x0.02")
+        result = run(asked, tmp_path / str(online), own_learner=Ewc(online=online))
+        library = Library.open(tmp_path / str(online) / asked.folder_name / "library")
+        assert not any("head" in name for name in library.extras()["ewc"])
+        assert [len(row) for row in result["accuracy"]] == [1, 2, 3]

@@ -12,6 +12,7 @@ from espalier.errors import InputError
 from espalier.learners import LEARNERS, Learned, Lesson, entry
 from espalier.library import Change, Library, TaskEntry
 from espalier.nets import Backbone, backbone
+from espalier.runs.loop import task_info
 from espalier.runs.settings import Settings
 from espalier.streams import Task, TaskSpec
 from espalier.streams.task import build_task
@@ -36,11 +37,11 @@ class Line:
         return self.late_ms / self.early_ms
 
 
-def compare(name: str, folder: Path) -> Line:
-    """Nineteen short tasks are learned; then the same task as the second and as the twentieth, in turn."""
+def compare(name: str, folder: Path, late: int = LATE) -> Line:
+    """All but one of `late` short tasks are learned; then the same task as the second and as the last, in turn."""
     known = entry(name)
     network_name = Settings.of(STREAM, name).backbone
-    tasks = [_task(index) for index in range(LATE - 1)]
+    tasks = [_task(index) for index in range(late - 1)]
     network = backbone(network_name, tuple(tasks[0].train.x.shape[1:]), tasks[0].n_classes)
     library = Library.create(folder / "late", network_name, [block.name for block in network.blocks])
     with library.writer():
@@ -48,10 +49,10 @@ def compare(name: str, folder: Path) -> Line:
             _learn(name, library, network, task, index)
             if index == EARLY - 2:
                 shutil.copytree(folder / "late", folder / "early")
-    again = _task(LATE)
+    again = _task(late)
     times: dict[str, list[float]] = {"early": [], "late": []}
     for _ in range(ROUNDS):
-        for when, index in (("early", EARLY - 1), ("late", LATE - 1)):
+        for when, index in (("early", EARLY - 1), ("late", late - 1)):
             records: list[dict[str, Any]] = []
             known.learner.learn(_lesson(Library.open(folder / when), network, again, index, records))
             trained = [record for record in records if record.get("steps") and "step_seconds" in record]
@@ -93,12 +94,6 @@ def _lesson(
 def _learn(name: str, library: Library, network: Backbone, task: Task, index: int) -> None:
     learned: Learned = entry(name).learner.learn(_lesson(library, network, task, index))
     this = f"t{index + 1}"
-    info = {
-        **learned.change.tasks[this].info,
-        "image": list(network.image),
-        "classes": list(task.spec.classes),
-        "mean": task.mean.flatten().tolist(),
-        "std": task.std.flatten().tolist(),
-    }
+    info = {**learned.change.tasks[this].info, **task_info(task, network, learned)}
     entries = {**learned.change.tasks, this: TaskEntry(this, learned.change.tasks[this].path, info)}
     library.commit(Change(learned.change.modules, entries, learned.change.extras))

@@ -101,6 +101,7 @@ def bench_mini(
         f"{len(settings)} runs in {minutes:.1f} minutes; {seeds} seed{'s'[: seeds - 1]}; backbone tiny (fc-x0.1 for "
         f"permuted_mini, den and rcl), protocol quick; {versions()}; {hardware(torch.device('cpu'))}"
     )
+    say("†: a hyper-parameter was chosen on the whole stream, with sight of the later tasks.")
 
 
 def _print_figure(figure: str, rows: dict[str, dict[str, mini.Spread]], seeds: int, markdown: bool) -> None:

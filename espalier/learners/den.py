@@ -199,19 +199,18 @@ class Work:
         modules = {name: (block, state) for name, block, state in zip(path, self.blocks, self.net, strict=True)}
         tasks = {lesson.name: TaskEntry(lesson.name, path, {"units": width, **told})}
         extras = {own_tensors(lesson.name): self._gates(width)}
-        heads = [self.net[-1]]
+        heads = numbers(self.net[-1])
         for name, known in _known_units(lesson).items():
             module = library.tasks[name].path[-1]
             head = library.state(module)
+            heads += len(head[B]) * (known[-1] + 1)  # the zeros for newer units need not be kept
             if head[W].shape[1] < width[-1]:
                 module, head = f"{lesson.name}.head.{name}", padded(head, width[-1])
                 modules[module] = ("head", head)
-            heads.append(head)
             tasks[name] = TaskEntry(name, (*path[:-1], module), library.tasks[name].info)
             extras[own_tensors(name)] = self._gates(known)
-        kept = sum(tensor.numel() for state in (*self.net[:-1], *heads) for tensor in state.values())
         # One stamp per hidden unit says all that the gates do.
-        memory = kept + sum(width)
+        memory = sum(map(numbers, self.net[:-1])) + heads + sum(width)
         return Learned(self._summary(), Change(modules, tasks, extras), self.paper_flops, self.flops, memory)
 
     def _gates(self, known: Sequence[int]) -> State:
@@ -228,6 +227,10 @@ class Work:
             states=tuple(self.net),
             early=tuple(tuple(_filled(states, self.starts[0])) for states in first.early),
         )
+
+
+def numbers(state: State) -> int:
+    return sum(tensor.numel() for tensor in state.values())
 
 
 def _filled(trained: Sequence[State | None], net: Sequence[State]) -> Net:

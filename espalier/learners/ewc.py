@@ -8,11 +8,13 @@ the last weights.
 The sum over tasks folds: it is Σ_i A_i θ_i² - 2 B_i θ_i + c with A = ΣF, B = ΣFθ_t, c = ΣFθ_t². So two tensors do,
 and a step costs the same after any number of tasks; the memory that is reported is nevertheless the paper's count, a
 Fisher and an anchor per task. Every task has a head of its own, free of the penalty; with the fully connected
-backbone all tasks share one, as in the paper's experiments. Batch norm keeps the first task's statistics.
+backbone all tasks share one, as in MNTDP's experiments, while they have as many classes. Batch norm keeps the first
+task's statistics. Unlike in MNTDP's released code the Fisher matrix is that of images without augmentation, and the
+first task, which has no penalty yet, is trained under the whole grid.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -28,6 +30,7 @@ from espalier.training.rules import Stacks
 
 FISHER_IMAGES = 1024  # at most this many train images
 AT_ONCE = 64  # per-image gradients held together
+KINDS = ("fisher", "pull", "constant")
 
 
 @dataclass(frozen=True)
@@ -39,12 +42,13 @@ class Ewc:
     def learn(self, lesson: Lesson) -> Learned:
         if not lesson.library.tasks:
             learned = lesson.keep_best([all_fresh(lesson)])
-            folded = Folded({}, {}, torch.zeros(()))
+            folded = Folded()
         else:
             *trunk, head = list(lesson.paths().values())[-1]
             slots: list[Slot] = [Copy(module, keep_statistics=True) for module in trunk]
             slots.append(Copy(head, keep_statistics=True) if _shares_head(lesson) else Fresh())
             folded = Folded.read(to_device(lesson.library.extras()["ewc"], lesson.task.train.x.device))
+            folded = folded.of(_shared_names(lesson))
             rules = Rules(penalty=lambda stacks, mode: self.strength / 2 * folded.distance(stacks))
             learned = lesson.keep_best([tuple(slots)], replace_copied=True, settings=_settings(lesson), rules=rules)
         states = [state for state in learned.chosen.states if state is not None]
@@ -53,19 +57,15 @@ class Ewc:
         return replace(learned, change=change, memory=self.memory(lesson, states))
 
     def _with_this_task(self, lesson: Lesson, folded: "Folded", states: Sequence[State]) -> "Folded":
-        fisher = fisher_diagonal(lesson, states)
-        shared = lesson.backbone.blocks if _shares_head(lesson) else lesson.backbone.blocks[:-1]
+        shared = _shared_names(lesson)
+        fisher = {name: tensor for name, tensor in fisher_diagonal(lesson, states).items() if name in shared}
         weights = {
-            f"{block.name}/{name}": tensor
-            for block, state in zip(shared, states, strict=False)
-            for name, tensor in state.items()
-            if not is_buffer(name)
+            f"{b.name}/{n}": t for b, s in zip(lesson.backbone.blocks, states, strict=True) for n, t in s.items()
         }
-        fisher = {name: fisher[name] for name in weights}
         if not self.online:
             return folded.plus(fisher, weights)
-        kept = {name: self.decay * old + fisher[name] for name, old in folded.fisher.items()} or fisher
-        return Folded({}, {}, torch.zeros(())).plus(kept, weights)
+        decayed = {name: self.decay * old for name, old in folded.fisher.items()}
+        return Folded().plus(_sum(decayed, fisher), weights)
 
     def memory(self, lesson: Lesson, states: Sequence[State]) -> int:
         """The network and its heads, without statistics, and as many Fishers and anchors of what is shared."""
@@ -81,37 +81,42 @@ class Ewc:
 
 @dataclass(frozen=True, eq=False)
 class Folded:
-    """Σ_t F_t (θ - θ_t)² as A θ² - 2 B θ + c, by "block/tensor"."""
+    """Σ_t F_t (θ - θ_t)² as A θ² - 2 B θ + c, each by "block/tensor"."""
 
-    fisher: Mapping[str, Tensor]  # A = Σ F
-    pull: Mapping[str, Tensor]  # B = Σ F θ_t
-    constant: Tensor
+    fisher: Mapping[str, Tensor] = field(default_factory=dict)  # A = Σ F
+    pull: Mapping[str, Tensor] = field(default_factory=dict)  # B = Σ F θ_t
+    constant: Mapping[str, Tensor] = field(default_factory=dict)  # c = Σ F θ_t²
 
     def plus(self, fisher: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> "Folded":
-        pull = {name: fisher[name] * weights[name] for name in fisher}
-        rest = sum(((pull[name] * weights[name]).sum() for name in fisher), torch.zeros_like(self.constant))
-        return Folded(_sum(self.fisher, fisher), _sum(self.pull, pull), self.constant + rest.to(self.constant.device))
+        pull = {name: f * weights[name] for name, f in fisher.items()}
+        constant = {name: (p * weights[name]).sum() for name, p in pull.items()}
+        return Folded(_sum(self.fisher, fisher), _sum(self.pull, pull), _sum(self.constant, constant))
+
+    def of(self, names: Container[str]) -> "Folded":
+        """Without all other tensors."""
+        parts = ({n: t for n, t in part.items() if n in names} for part in (self.fisher, self.pull, self.constant))
+        return Folded(*parts)
 
     def distance(self, stacks: Stacks) -> Tensor:
         """(members,): the sum over all shared values."""
-        total = self.constant
+        terms = []
         for name, fisher in self.fisher.items():
             block, tensor = name.split("/")
             theta = stacks[block][tensor]
-            total = total + (theta * (fisher * theta - 2 * self.pull[name])).flatten(1).sum(1)
-        return total
+            moved = (theta * (fisher * theta - 2 * self.pull[name])).flatten(1).sum(1)
+            terms.append(moved + self.constant[name])
+        return torch.stack(terms).sum(0)
 
     def written(self) -> State:
-        pull = {f"pull/{name}": tensor for name, tensor in self.pull.items()}
-        return {**{f"fisher/{name}": t for name, t in self.fisher.items()}, **pull, "constant": self.constant}
+        return {f"{kind}/{name}": t for kind in KINDS for name, t in getattr(self, kind).items()}
 
     @staticmethod
     def read(state: State) -> "Folded":
-        part = {
-            kind: {name.removeprefix(f"{kind}/"): t for name, t in state.items() if name.startswith(f"{kind}/")}
-            for kind in ("fisher", "pull")
-        }
-        return Folded(part["fisher"], part["pull"], state["constant"])
+        parts = (
+            {name.removeprefix(f"{kind}/"): t for name, t in state.items() if name.startswith(f"{kind}/")}
+            for kind in KINDS
+        )
+        return Folded(*parts)
 
 
 def fisher_diagonal(lesson: Lesson, states: Sequence[State]) -> dict[str, Tensor]:
@@ -146,6 +151,13 @@ def mean_squared_gradients(backbone: Backbone, states: Sequence[State], x: Tenso
         for name, gradient in gradients.items():
             total[name] += gradient.square().sum(0)
     return {name: tensor / len(x) for name, tensor in total.items()}
+
+
+def _shared_names(lesson: Lesson) -> set[str]:
+    """The parameters that all tasks share, as "block/tensor"."""
+    shared = lesson.backbone.blocks if _shares_head(lesson) else lesson.backbone.blocks[:-1]
+    draw = torch.Generator()
+    return {f"{block.name}/{name}" for block in shared for name in block.init(draw) if not is_buffer(name)}
 
 
 def _sum(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> dict[str, Tensor]:

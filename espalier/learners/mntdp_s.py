@@ -15,7 +15,7 @@ modules alone, a half.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from espalier.errors import InputError
 from espalier.learners.lesson import Learned, Lesson, Path, all_fresh
@@ -31,9 +31,7 @@ FIXES = ("probability", "entropy")
 
 @dataclass(frozen=True)
 class MntdpS:
-    """`prior` picks the past paths: one in the paper's `mntdp-s`, all of them (k=None) in its `mntdp-s-k-all`."""
-
-    prior: Prior = field(default_factory=Prior)
+    prior: Prior = option(Prior(), "which past paths to search around: one, or with k=None all of them")
     path_rates: tuple[float, ...] = option((1e-2, 1e-3), "learning rates of Γ, each with every setting of the protocol")
     entropy_weight: float = option(1.0, "how much the entropy of Γ counts against the loss")
     fix: str = option("probability", "when a path is fixed: at a probability above 0.99, or an entropy below 0.001")

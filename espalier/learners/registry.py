@@ -153,7 +153,7 @@ LEARNERS |= {
         Er("reservoir"),
         "as er, with a random sample of the images seen so far",
         "as er",
-        "one network, a head per task and as many images as er",
+        "one network, a head per task and 15 images for every class seen",
         forgets=True,
     ),
     "pnn": Entry(

@@ -91,7 +91,7 @@ class Stem:
 
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
         out = layers.conv(x, stack["conv.weight"], padding=1)
-        out = F.relu(layers.batch_norm(out, stack, "norm", mode.norms_train))
+        out = layers.norm_relu(out, stack, "norm", mode.norms_train)
         return gated(out, stack, "", mode.sharpness)
 
     def shape(self, given: Shape) -> Shape:
@@ -130,14 +130,14 @@ class Residual:
 
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
         out = layers.conv(x, stack["conv1.weight"], stride=self.stride, padding=1)
-        out = F.relu(layers.batch_norm(out, stack, "norm1", mode.norms_train))
+        out = layers.norm_relu(out, stack, "norm1", mode.norms_train)
         out = gated(out, stack, "1", mode.sharpness)
         out = layers.conv(out, stack["conv2.weight"], padding=1)
-        out = layers.batch_norm(out, stack, "norm2", mode.norms_train)
         if self._projects:
             x = layers.conv(x, stack["short.weight"], stride=self.stride)
             x = layers.batch_norm(x, stack, "short_norm", mode.norms_train)
-        return gated(F.relu(layers.add_shared(out, x)), stack, "", mode.sharpness)
+        out = layers.norm_relu(out, stack, "norm2", mode.norms_train, beside=x)
+        return gated(out, stack, "", mode.sharpness)
 
     def shape(self, given: Shape) -> Shape:
         return (self.outputs, _strided(given[1], self.stride), _strided(given[2], self.stride))

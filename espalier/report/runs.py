@@ -81,7 +81,7 @@ def read_runs(folder: Path) -> list[Finished]:
         raise InputError(f"there is no folder {folder}; name the one that holds the runs.")
     # Of a run that tried several values on the stream, only the whole is shown, not each trial.
     found = [path.parent for path in folder.rglob("result.json") if TRIED not in path.relative_to(folder).parts]
-    runs = [_read_run(each) for each in found if (each / "run.json").is_file() or (each / TRIED).is_dir()]
+    runs = [_read_run(each) for each in found if (each / "run.json").is_file()]
     order = ("stream", "learner", "seed", "backbone", "protocol")
     return sorted(runs, key=lambda run: (*(run.result[key] for key in order), str(run.folder)))
 
@@ -138,10 +138,15 @@ def _read_run(folder: Path) -> Finished:
     ]
     copies = _copies(_events(home / "records.jsonl"), library.blocks)
     modules = {
-        name: Module(name, entry.block, entry.numbers, _trainer(entry, tasks), copies.get(name))
+        name: Module(name, entry.block, entry.numbers, _trainer(entry, tasks), _stored(copies.get(name), library))
         for name, entry in library.modules.items()
     }
     return Finished(folder, result, settings, tasks, library.blocks, modules)
+
+
+def _stored(module: str | None, library: Library) -> str | None:
+    """Some learners start from states that they have made themselves."""
+    return module if module in library.modules else None
 
 
 def _home(folder: Path, result: Mapping[str, Any]) -> Path:
@@ -200,7 +205,7 @@ def _events(path: Path) -> list[Event]:
 
 def _trainer(entry: ModuleEntry, tasks: Sequence[TaskColumn]) -> str:
     """New modules are named after their task; any other belongs to its first user."""
-    named = entry.name.removesuffix(f".{entry.block}")
+    named = entry.name.partition(".")[0]
     users = [task.name for task in tasks if entry.name in task.path]
     return named if any(task.name == named for task in tasks) or not users else users[0]
 

@@ -23,13 +23,14 @@ from espalier.files import read_json, write_json
 from espalier.learners import Learner
 from espalier.learners.lesson import Learned, Lesson, to_device
 from espalier.library import Change, Library, State, TaskEntry
-from espalier.nets import Backbone, Block, backbone
+from espalier.nets import Backbone, Block, backbone, split_name
 from espalier.runs.hardware import hardware, versions
 from espalier.runs.records import Records
 from espalier.runs.settings import Settings
 from espalier.streams import Stream, Task, stream
 from espalier.streams.task import Split
 from espalier.training import protocol
+from espalier.training.job import Speed
 
 SCHEMA = 1
 
@@ -54,9 +55,8 @@ def run_in(
 ) -> dict[str, Any]:
     """Do a run in its folder, or what is left of it, and return its result. A finished run is not done again."""
     chosen = stream(settings.stream, settings.seed, data)
-    asked = _asked(settings, used)
-    if (folder / "run.json").is_file() and any(read_json(folder / "run.json").get(k) != v for k, v in asked.items()):
-        raise InputError(f"{folder} was begun with other settings; remove it or choose another --out.")
+    asked = asked_for(settings, repr(used))
+    check_begun(folder, asked)
     if (folder / "result.json").is_file():
         return finished(folder / "result.json")
     if chosen.missing():
@@ -69,11 +69,17 @@ def run_in(
         return _Loop(settings, asked, used, folder, chosen, _device(device), watch).run()
 
 
-def _asked(settings: Settings, used: Learner) -> dict[str, Any]:
-    """Everything that a run depends on, as it is read back from `run.json`."""
-    details = {"protocol_details": asdict(protocol(settings.protocol)), "learner_details": repr(used)}
+def asked_for(settings: Settings, learner: str) -> dict[str, Any]:
+    """Everything that a run depends on, as it is read back from `run.json`; `learner` tells all of its values."""
+    details = {"protocol_details": asdict(protocol(settings.protocol)), "learner_details": learner}
     asked: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **asdict(settings), **details}))
     return asked
+
+
+def check_begun(folder: Path, asked: dict[str, Any]) -> None:
+    """A folder that another run has begun is refused."""
+    if (folder / "run.json").is_file() and any(read_json(folder / "run.json").get(k) != v for k, v in asked.items()):
+        raise InputError(f"{folder} was begun with other settings; remove it or choose another --out.")
 
 
 def finished(path: Path) -> dict[str, Any]:
@@ -94,7 +100,8 @@ def _threads(settings: Settings) -> Iterator[None]:
     """A small network gains nothing from a second thread, and with one its results do not depend on the machine's
     number of cores."""
     before = torch.get_num_threads()
-    if settings.backbone.startswith("tiny"):
+    plain, factor = split_name(settings.backbone)
+    if plain == "tiny" or (plain == "fc" and factor < 1):
         torch.set_num_threads(1)
     try:
         yield
@@ -160,7 +167,13 @@ class _Loop:
         state = {name: {"state": h["state"], "source": h["source"], "note": h["note"]} for name, h in held.items()}
         write_json(
             self.folder / "run.json",
-            {**self.asked, "data": state, "versions": versions(), "hardware": hardware(self.device)},
+            {
+                **self.asked,
+                "data": state,
+                "versions": versions(),
+                "hardware": hardware(self.device),
+                "training": asdict(Speed.of(self.device)),
+            },
         )
 
     def _do_task(self, index: int) -> None:
@@ -201,9 +214,7 @@ class _Loop:
         learned = self.learner.learn(lesson)
         seconds = round(time.perf_counter() - start, 2)
         change, path = learned.change, learned.change.tasks[name].path
-        info = {**self._describe(task, network, learned), "curve": self._curve(task, network, learned, path)}
-        if learned.memory is not None:
-            info["memory"] = learned.memory
+        info = {**task_info(task, network, learned), "curve": self._curve(task, network, learned, path)}
         entry = TaskEntry(name, path, {**change.tasks[name].info, **info, "seconds": seconds})
         self.library.commit(Change(change.modules, {**change.tasks, name: entry}, change.extras))
 
@@ -219,25 +230,6 @@ class _Loop:
                     f"task {name} has images of shape {network.image}, which the modules of the earlier tasks cannot "
                     f"take; give all tasks images of one shape."
                 )
-
-    def _describe(self, task: Task, network: Backbone, learned: Learned) -> dict[str, Any]:
-        """What is kept with the task in the library: how to prepare its images, and what learning it took."""
-        setting = learned.chosen.member.setting
-        return {
-            "dataset": task.spec.title,
-            "classes": list(task.spec.classes),
-            "image": list(network.image),
-            "mean": task.mean.flatten().tolist(),
-            "std": task.std.flatten().tolist(),
-            "images": {"train": len(task.train), "val": len(task.val), "test": len(task.test)},
-            "data_complete": task.complete,
-            "lr": setting.lr,
-            "weight_decay": setting.weight_decay,
-            "val_accuracy": learned.chosen.val_accuracy,
-            "steps": learned.chosen.steps,
-            "paper_flops": learned.paper_flops,
-            "flops": learned.flops,
-        }
 
     def _curve(self, task: Task, network: Backbone, learned: Learned, path: tuple[str, ...]) -> list[float]:
         """Test accuracy of what was kept after its first steps. The learner has finished; it does not see this."""
@@ -305,6 +297,27 @@ class _Loop:
         }
 
 
+def task_info(task: Task, network: Backbone, learned: Learned) -> dict[str, Any]:
+    """What is kept with a task in the library: how to prepare its images, and what learning it took."""
+    setting = learned.chosen.member.setting
+    counted = {} if learned.memory is None else {"memory": learned.memory}
+    return {
+        "dataset": task.spec.title,
+        "classes": list(task.spec.classes),
+        "image": list(network.image),
+        "mean": task.mean.flatten().tolist(),
+        "std": task.std.flatten().tolist(),
+        "images": {"train": len(task.train), "val": len(task.val), "test": len(task.test)},
+        "data_complete": task.complete,
+        **{name: value for name, value in asdict(setting).items() if value is not None},
+        "val_accuracy": learned.chosen.val_accuracy,
+        "steps": learned.chosen.steps,
+        "paper_flops": learned.paper_flops,
+        "flops": learned.flops,
+        **counted,
+    }
+
+
 def _shapes(block: Block) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in block.init(torch.Generator()).items()}
 
@@ -317,7 +330,7 @@ def _device(name: str) -> torch.device:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError):
         raise InputError(f"there is no device {name!r} here; use cpu, or cuda where there is a GPU.") from None
-    # The same seed is to give the same bytes, on a GPU too, and float32 is to mean float32.
+    # The same seed is to give the same bytes, on a GPU too; and predictions, which are float32, are to be just that.
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.allow_tf32 = False
     return device

@@ -12,7 +12,7 @@ from typing import Any
 from espalier.data.folder import DataFolder
 from espalier.files import write_json
 from espalier.learners import Learner, entry
-from espalier.runs.loop import Moment, Watch, finished, run_in
+from espalier.runs.loop import Moment, Watch, asked_for, check_begun, finished, run_in
 from espalier.runs.settings import Settings
 from espalier.training import protocol
 
@@ -43,14 +43,18 @@ def run(
     known = entry(settings.learner)
     if known.tuned is None:
         return one(folder, known.learner, watch)
-    return _best_on_the_stream(folder, known.learner, known.tuned, protocol(settings.protocol).strengths, watch, one)
+    values = protocol(settings.protocol).strengths
+    asked = asked_for(settings, f"{known.learner!r} with {known.tuned} of {values}")
+    check_begun(folder, asked)
+    if (folder / "result.json").is_file():
+        return finished(folder / "result.json")
+    write_json(folder / "run.json", asked)
+    return _best_on_the_stream(folder, known.learner, known.tuned, values, watch, one)
 
 
 def _best_on_the_stream(
     folder: Path, learner: Learner, field: str, values: tuple[float, ...], watch: Watch, one: One
 ) -> dict[str, Any]:
-    if (folder / "result.json").is_file():
-        return finished(folder / "result.json")
     results = {}
     for number, value in enumerate(values):
 

@@ -8,7 +8,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from espalier.nets import fused
+
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+SIZE = 1024  # values that a program on a GPU moves
 
 
 class Adam:
@@ -31,6 +34,9 @@ class Adam:
     @torch.no_grad()
     def step(self, gradients: tuple[Tensor, ...]) -> None:
         self.steps += 1
+        if fused.kernels is not None and self.lr.is_cuda and not any(free is not None for free in self.free):
+            self._step_on_gpu(gradients)
+            return
         rate, correction2 = self.lr / (1 - BETA1**self.steps), 1 - BETA2**self.steps
         for p, gradient, first, second, free in zip(
             self.parameters, gradients, self.first, self.second, self.free, strict=True
@@ -42,6 +48,26 @@ class Adam:
             denominator = (second / correction2).sqrt_().add_(EPSILON)
             update = rate.view(axes) * first / denominator
             p.sub_(update if free is None else update.mul_(free))
+
+    def _step_on_gpu(self, gradients: tuple[Tensor, ...]) -> None:
+        """The same in one pass over each parameter."""
+        corrections = torch.stack([1 - BETA1**self.steps, 1 - BETA2**self.steps]).float()
+        for p, gradient, first, second in zip(self.parameters, gradients, self.first, self.second, strict=True):
+            fused.kernels.adam[(-(-p.numel() // SIZE),)](
+                p.detach(),
+                gradient.contiguous(),
+                first,
+                second,
+                self.lr,
+                self.weight_decay,
+                corrections,
+                p[0].numel(),
+                p.numel(),
+                BETA1,
+                BETA2,
+                EPSILON,
+                SIZE,
+            )
 
     def keep(self, parameters: list[Tensor], rows: list[int]) -> "Adam":
         """The optimiser of the members that stay: `parameters` are already theirs."""

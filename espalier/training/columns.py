@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from espalier.nets import State, is_buffer
+from espalier.nets import State
 from espalier.nets.columns import Columns, column
 from espalier.nets.layers import Stack
 from espalier.training.adam import Adam
@@ -16,7 +16,7 @@ from espalier.training.candidate import Fresh, Member, Setting
 from espalier.training.cost import FLOPS_PER_MAC
 from espalier.training.job import Job, augmented
 from espalier.training.model import member_losses
-from espalier.training.trie import Cell, evaluating, take_rows
+from espalier.training.trie import Cell, evaluating, repeated, take_rows
 
 
 class ColumnModel:
@@ -26,7 +26,7 @@ class ColumnModel:
         self.job, self.network = job, network
         self.members = [Member(tuple(Fresh() for _ in job.backbone.blocks), setting) for setting in settings]
         count, states = len(settings), fresh_column(job, network.earlier)
-        self._cells = [Cell(list(range(count)), _repeated(state, count), True, None) for state in states]
+        self._cells = [Cell(list(range(count)), repeated(state, count), True, None) for state in states]
         rates = torch.tensor([s.lr for s in settings], device=job.device)
         decays = torch.tensor([s.weight_decay for s in settings], device=job.device)
         self.optimiser = Adam(self._parameters(), rates, decays)
@@ -90,8 +90,3 @@ def column_flops(network: Columns, members: int) -> tuple[int, int]:
     inputs = own - input_macs[0] + laterals - count * sum(input_macs[1:])
     backward = members * (own + laterals + inputs)
     return FLOPS_PER_MAC * (forward + backward), FLOPS_PER_MAC * forward
-
-
-def _repeated(state: State, count: int) -> Stack:
-    stack = {name: torch.stack([tensor] * count) for name, tensor in state.items()}
-    return {name: tensor.requires_grad_(not is_buffer(name)) for name, tensor in stack.items()}

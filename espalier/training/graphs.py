@@ -35,6 +35,7 @@ class Graphs:
         graph.replay()
 
     def forget(self) -> None:
+        self._seen.clear()
         self._graphs.clear()
         self._pool = None  # it went with its last graph
 

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from espalier.nets import EVAL, State, is_buffer
+from espalier.nets import EVAL, is_buffer
 from espalier.nets.layers import Stack
 from espalier.training.candidate import Fresh, Member, Setting
 from espalier.training.cost import FLOPS_PER_MAC
@@ -27,7 +27,7 @@ from espalier.training.job import Job, augmented
 from espalier.training.model import member_losses
 from espalier.training.paths import Paths, entropy, reinforce_loss, sample
 from espalier.training.row_adam import RowAdam
-from espalier.training.trie import Cell, Modes, Prefix, evaluating, take_rows
+from espalier.training.trie import Cell, Modes, Prefix, evaluating, repeated, take_rows
 
 SURE = 0.99  # of a path: the paper's
 NO_ENTROPY = 1e-3  # the released code's
@@ -49,7 +49,7 @@ class Supernet:
         self.entropy_weight, self.fix = entropy_weight, fix
         self.members = [Member(tuple(Fresh() for _ in self.blocks), setting) for setting in settings]
         count = len(settings)
-        stacks = [*(_repeated(state, count) for state in job.fresh()), {GAMMA: paths.uniform(count).requires_grad_()}]
+        stacks = [*(repeated(state, count) for state in job.fresh()), {GAMMA: paths.uniform(count).requires_grad_()}]
         self._cells = [Cell(list(range(count)), stack, True, None) for stack in stacks]
         values = [(s.lr, s.weight_decay, s.path_lr or 0.0) for s in settings]
         rates, decays, path_rates = torch.tensor(values, device=job.device).T
@@ -255,10 +255,3 @@ def _rows(stack: Stack, rows: Tensor) -> Stack:
 def _side_by_side(parts: list[Tensor]) -> Tensor:
     """Along the channels; one and the same input of all members stays as it is, shared by them."""
     return parts[0] if all(part is parts[0] for part in parts) else torch.cat(parts, 1)
-
-
-def _repeated(state: State, count: int) -> Stack:
-    return {
-        name: tensor.expand(count, *tensor.shape).clone().requires_grad_(not is_buffer(name))
-        for name, tensor in state.items()
-    }

@@ -154,6 +154,12 @@ def evaluating(depth: int) -> Mode:
     return EVAL
 
 
+def repeated(state: State, count: int) -> Stack:
+    """The stack of as many members that begin alike."""
+    stack = {name: torch.stack([tensor] * count) for name, tensor in state.items()}
+    return {name: tensor.requires_grad_(not is_buffer(name)) for name, tensor in stack.items()}
+
+
 def take_rows(stack: Stack, rows: list[int]) -> Stack:
     return {name: tensor.detach()[rows].requires_grad_(tensor.requires_grad) for name, tensor in stack.items()}
 
