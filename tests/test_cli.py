@@ -186,3 +186,11 @@ def test_learners_are_listed(tmp_path: Path) -> None:
 def test_a_run_that_cannot_be_is_one_sentence(arguments: list[str], words: list[str], tmp_path: Path) -> None:
     assert_refused(espalier("run", *arguments, "--out", tmp_path / "runs", data=tmp_path), *words)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_learner_is_described_whole(tmp_path: Path) -> None:
+    shown = espalier("learners", "hat", data=tmp_path).stdout
+    for part in ("Hard Attention to the Task", "equation 2", "for a task it tries", "it keeps", "capacity", "0.75"):
+        assert part in shown
+    assert "chosen on the stream" in espalier("learners", "online-ewc", data=tmp_path).stdout
+    assert_refused(espalier("learners", "hatt", data=tmp_path), "no learner 'hatt'", "did you mean 'hat'")

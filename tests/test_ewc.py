@@ -7,6 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from espalier.errors import InputError
+from espalier.learners import Learned, Lesson
 from espalier.learners.ewc import Ewc, Folded, fisher_diagonal, mean_squared_gradients
 from espalier.library import Library
 from espalier.nets import EVAL, backbone, is_buffer, parameters
@@ -204,3 +206,26 @@ def test_a_head_of_other_size_is_no_more_shared(tmp_path: Path) -> None:
         library = Library.open(tmp_path / str(online) / asked.folder_name / "library")
         assert not any("head" in name for name in library.extras()["ewc"])
         assert [len(row) for row in result["accuracy"]] == [1, 2, 3]
+
+
+def test_a_tuned_run_that_was_killed_goes_on_and_other_settings_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_default_dtype(torch.float32)
+    whole = run(settings("online-ewc"), tmp_path / "whole")
+    learn = Ewc.learn
+
+    def killed(learner: Ewc, lesson: Lesson) -> Learned:
+        if learner.strength == 100 and lesson.name == "t3":
+            raise KeyboardInterrupt
+        return learn(learner, lesson)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ewc, "learn", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(settings("online-ewc"), tmp_path / "parts")
+    parts = run(settings("online-ewc"), tmp_path / "parts")
+    assert {k: v for k, v in parts.items() if k != "seconds"} == {k: v for k, v in whole.items() if k != "seconds"}
+    for own in (Ewc(online=True), Ewc(strength=3.0)):
+        with pytest.raises(InputError, match="begun with other settings"):
+            run(settings("online-ewc"), tmp_path / "whole", own_learner=own)
