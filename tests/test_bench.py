@@ -54,8 +54,8 @@ def test_figures_are_means_over_seeds_and_transfer_is_that_of_the_same_seed() ->
         Settings.of("s_in_mini", "independent", 1): result(0.25, 0.5),
     }
     found = mini.figures(results)
-    assert found["average accuracy"]["er"]["s_in_mini"] == (0.5, pytest.approx(0.125**0.5))
-    assert found["transfer"]["er"]["s_in_mini"] == (0.375, pytest.approx(0.25 / 2**0.5))
+    assert found["average accuracy"]["er"]["s_in_mini"] == pytest.approx((0.5, 0.125**0.5))
+    assert found["transfer"]["er"]["s_in_mini"] == pytest.approx((0.375, 0.25 / 2**0.5))
     assert found["transfer"]["independent"]["s_in_mini"] == (0.0, 0.0)
     assert list(found["seconds"]) == ["independent", "er"]
 
