@@ -176,7 +176,7 @@ def test_learners_are_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["s_pl_mini", "mntdp"], ["no learner 'mntdp'", "did you mean 'mntdp-d'"]),
+        (["s_pl_mini", "mntdp_d"], ["no learner 'mntdp_d'", "did you mean 'mntdp-d'"]),
         (["s_pl_mini", "mntdp-d", "--backbone", "vgg"], ["no backbone 'vgg'", "resnet"]),
         (["s_pl_mini", "mntdp-d", "--protocol", "slow"], ["no protocol 'slow'", "quick"]),
         (["s_pl_mini", "mntdp-d", "--device", "meta"], ["no device 'meta'"]),
