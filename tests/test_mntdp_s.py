@@ -173,6 +173,15 @@ def test_a_sure_member_is_fixed_and_all_are_after_half_of_the_epochs(fix: str) -
     assert seen == [[False, True, False]] * 2 + [[True] * 3] * 2
 
 
+def test_nobody_stops_before_its_path_is_fixed() -> None:
+    """Learning rates of zero: nothing gets better after the start, and patience is one step. Half of six epochs, of two
+    steps each, are the search; one epoch later all have stopped."""
+    still = [Setting(0.0, 0.0, path_lr=rate) for rate in (0.0, 1e-9)]
+    made = job(max_epochs=6, patience=1, batch=20)
+    assert [result.steps for result in results(made, still)] == [8, 8]
+    assert [result.best_step for result in results(made, still)] == [0, 0]
+
+
 def results(of: Job, which: Sequence[Setting]) -> list[Trained]:
     return fit(of, supernet(of, which), quiet).results
 

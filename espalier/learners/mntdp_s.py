@@ -8,10 +8,10 @@ step goes is told in `training/supernet.py`.
 
 Γ begins with all paths equally likely (section 4.1), and its entropy is that of the distribution over paths. It has
 settled at 0.99 for a path (algorithm 1) or, as in the released code, after half of all epochs: with few images and an
-entropy weight of 1 it seldom comes to 0.99. Early stopping runs through both phases. The first task is trained as
-`independent` trains it. Two things differ from the released code: a weight step trains a drawn path, as algorithm 1 has
-it, not the likeliest; and Γ does not begin with even odds at every node, which would give one path, that of fresh
-modules alone, a half.
+entropy weight of 1 it seldom comes to 0.99. The first task is trained as `independent` trains it. Three things differ
+from the released code: a weight step trains a drawn path, as algorithm 1 has it, not the likeliest; Γ does not begin
+with even odds at every node, which would give one path, that of fresh modules alone, a half; and patience counts from
+when a path is fixed, as a search that begins with whole re-use would else be over before it had trained anything.
 """
 
 from collections.abc import Sequence

@@ -59,6 +59,9 @@ class ColumnModel:
     def flops(self) -> tuple[int, int]:
         return column_flops(self.network, len(self.members))
 
+    def waiting_since(self, best: Tensor) -> Tensor:
+        return best
+
     def _stacks(self) -> list[Stack]:
         return [cell.stack for cell in self._cells]
 

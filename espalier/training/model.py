@@ -45,6 +45,9 @@ class Model(Protocol):
     def flops(self) -> tuple[int, int]:
         """Operations per image: of a training step, and of evaluation."""
 
+    def waiting_since(self, best: Tensor) -> Tensor:
+        """(members,): the step since which each waits for a better accuracy, given that of its best."""
+
     @property
     def graphs(self) -> Graphs | None:
         """Where its work is captured; None: it cannot be."""
@@ -158,6 +161,9 @@ class TrieModel:
 
     def flops(self) -> tuple[int, int]:
         return trie_flops(self.trie)
+
+    def waiting_since(self, best: Tensor) -> Tensor:
+        return best
 
 
 def member_losses(logits: Tensor, y: Tensor) -> Tensor:

@@ -56,6 +56,8 @@ class Supernet:
         self.optimisers = [RowAdam(stack, rates, decays) for stack in stacks[:-1]]
         self.optimisers.append(RowAdam(stacks[-1], path_rates, torch.zeros_like(path_rates)))
         self.fixed = [False] * count
+        self.fixed_at = [0] * count  # the step
+        self.steps = 0
         self.epochs = 0
         self.crops = job.generator("augment")
         # A member's draws are named by its setting: who else is trained beside it does not change them.
@@ -77,12 +79,14 @@ class Supernet:
 
     def _fix_between_epochs(self) -> None:
         if 2 * self.epochs >= self.job.protocol.max_epochs:
-            self.fixed = [True] * len(self.members)
+            self._fix([True] * len(self.members))
         elif self.fix == "entropy":
             self._fix((entropy(self._log_p().detach()) < NO_ENTROPY).tolist())
 
     def _fix(self, sure: Iterable[bool]) -> None:
-        self.fixed = [was or now for was, now in zip(self.fixed, sure, strict=True)]
+        for member, now in enumerate(sure):
+            if now and not self.fixed[member]:
+                self.fixed[member], self.fixed_at[member] = True, self.steps
 
     def step(self, chosen: Tensor, number: int) -> int:
         job, log_p = self.job, self._log_p()
@@ -100,6 +104,7 @@ class Supernet:
             if free:
                 self._path_step(x, y, log_p, free)
         self._weight_step(x, y, walks, job.modes(number))
+        self.steps += 1
         return len(x)
 
     def _weight_step(self, x: Tensor, y: Tensor, walks: list[Walk], modes: Modes) -> None:
@@ -224,10 +229,16 @@ class Supernet:
     def keep(self, numbers: list[int]) -> None:
         self.members = [self.members[number] for number in numbers]
         self.fixed = [self.fixed[number] for number in numbers]
+        self.fixed_at = [self.fixed_at[number] for number in numbers]
         self.draws = [self.draws[number] for number in numbers]
         for cell, optimiser in zip(self._cells, self.optimisers, strict=True):
             cell.stack, cell.members = take_rows(cell.stack, numbers), list(range(len(numbers)))
             optimiser.keep(numbers)
+
+    def waiting_since(self, best: Tensor) -> Tensor:
+        """Nobody stops before its path is fixed: the paths that are drawn until then get better by turns."""
+        since = [at if fixed else self.steps for at, fixed in zip(self.fixed_at, self.fixed, strict=True)]
+        return torch.maximum(best, best.new_tensor(since))
 
     def flops(self) -> tuple[int, int]:
         """Of the last step and the last evaluation, counted as in `cost.py`; without Γ's own few operations."""

@@ -156,7 +156,8 @@ class _Run:
         else:
             self.model.graphs.run("evaluation", self._judge)
         self.flops += len(self.job.task.val) * self.model.flops()[1]
-        waited = (self.step - self.best_step >= self.job.protocol.patience).tolist()
+        since = self.model.waiting_since(self.best_step)
+        waited = (self.step - since >= self.job.protocol.patience).tolist()
         for number in range(len(waited)):
             if waited[number] and number not in self.stopped:
                 self.stopped[number] = (self.step, self.samples)
