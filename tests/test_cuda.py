@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from espalier.nets import fused, layers
+from espalier.nets import convolution, fused, layers
 from espalier.training import Job, Trained, train
 from espalier.training.adam import Adam
 from espalier.training.job import FAST, SLOW, Speed
@@ -62,38 +62,71 @@ def test_the_same_seed_gives_the_same_bits_again() -> None:
                 assert all(torch.equal(left[name], right[name]) for name in left)
 
 
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("beside", ["nothing", "one", "shared", "normalised"])
 @pytest.mark.parametrize("training", [True, False])
-def test_the_fused_norm_is_norm_addition_and_relu(training: bool, shared: bool) -> None:
-    """Against float64 on the same rounded numbers, and with what is added shared by both members."""
+def test_the_fused_norm_is_norm_addition_and_relu(training: bool, beside: str) -> None:
+    """Against float64 on the same rounded numbers; what is added may be shared by both members, or have a norm too."""
     draw = torch.Generator("cuda").manual_seed(0)
 
     def random(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=draw, device="cuda")
 
-    x = random(9, 128, 7, 7).to(torch.bfloat16).contiguous(memory_format=torch.channels_last).requires_grad_()
-    beside = random(9, 64 if shared else 128, 7, 7).to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
-    beside.requires_grad_(not shared)
-    stack = {f"n.{name}": random(2, 64).abs() + 0.5 for name in ("weight", "bias", "running_mean", "running_var")}
-    for name in ("n.weight", "n.bias"):
-        stack[name].requires_grad_(training)
+    x = last(random(9, 128, 7, 7)).requires_grad_()
+    added = None if beside == "nothing" else last(random(9, 64 if beside == "shared" else 128, 7, 7))
+    if added is not None:
+        added.requires_grad_(beside != "shared")
+    names = ("n", "s") if beside == "normalised" else ("n",)
+    kinds = ("weight", "bias", "running_mean", "running_var")
+    stack = {f"{n}.{kind}": random(2, 64).abs() + 0.5 for n in names for kind in kinds}
+    for name in stack:
+        stack[name].requires_grad_(training and "running" not in name)
     exact = {name: t.detach().double().requires_grad_(t.requires_grad) for name, t in stack.items()}
-    x64, beside64 = (t.detach().double().requires_grad_(t.requires_grad) for t in (x, beside))
-    assert fused.usable(x, beside)
-    out = layers.norm_relu(x, stack, "n", training, beside)
-    wanted = torch.relu(layers.add_shared(layers.batch_norm(x64, exact, "n", training), beside64))
+    x64, added64 = (None if t is None else t.detach().double().requires_grad_(t.requires_grad) for t in (x, added))
+    assert x64 is not None
+    assert fused.usable(x, added)
+    second = "s" if beside == "normalised" else None
+    out = layers.norm_relu(x, stack, "n", training, added, second)
+    wanted = layers.norm_relu(x64, exact, "n", training, added64, second)
     assert relative(out, wanted) < 5e-3
-    for name in ("n.running_mean", "n.running_var"):
-        assert relative(stack[name], exact[name]) < 1e-5
-    given = random(*out.shape).to(torch.bfloat16)
-    mine = [t for t in (x, beside, *stack.values()) if t.requires_grad]
-    theirs = [t for t in (x64, beside64, *exact.values()) if t.requires_grad]
+    for name in stack:
+        if "running" in name:
+            assert relative(stack[name], exact[name]) < 1e-5
+    wide = last(random(9, 256, 7, 7))  # the gradient may be some columns of a wider matrix
+    given = wide[:, 64:192]
+    mine = [t for t in (x, added, *stack.values()) if t is not None and t.requires_grad]
+    theirs = [t for t in (x64, added64, *exact.values()) if t is not None and t.requires_grad]
     found = torch.autograd.grad(out, mine, given)
     for one, other in zip(found, torch.autograd.grad(wanted, theirs, given.double()), strict=True):
         assert relative(one, other) < 1e-2
 
 
-@pytest.mark.parametrize(("members", "stride", "kernel"), [(6, 1, 3), (3, 2, 3), (2, 2, 1), (3, 1, 1), (1, 1, 3)])
+def last(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_fork_is_two_convolutions(shared: bool) -> None:
+    draw = torch.Generator("cuda").manual_seed(0)
+    x = last(torch.randn(5, 64 if shared else 192, 8, 12, generator=draw, device="cuda")).requires_grad_(not shared)
+    weight, short = (
+        torch.randn(3, 64, 64, k, k, generator=draw, device="cuda").to(torch.bfloat16).float().requires_grad_()
+        for k in (3, 1)
+    )
+    exact = [t.detach().double().requires_grad_(t.requires_grad) for t in (x, weight, short)]
+    assert convolution.can_fork(x, weight, 2)
+    outs = layers.fork(x, weight, short, 2)
+    wanted = layers.fork(exact[0], exact[1], exact[2], 2)
+    given = [last(torch.randn(out.shape, generator=draw, device="cuda")) for out in outs]
+    mine = [t for t in (x, weight, short) if t.requires_grad]
+    found = torch.autograd.grad(outs, mine, given)
+    right = torch.autograd.grad(wanted, [t for t in exact if t.requires_grad], [g.double() for g in given])
+    for one, other in zip((*outs, *found), (*wanted, *right), strict=True):
+        assert relative(one, other) < 5e-3
+
+
+@pytest.mark.parametrize(
+    ("members", "stride", "kernel"), [(6, 1, 3), (3, 2, 3), (2, 2, 1), (3, 1, 1), (1, 1, 3), (4, 1, 5)]
+)
 def test_the_gradients_of_convolutions_are_those_of_torch(members: int, stride: int, kernel: int) -> None:
     draw = torch.Generator("cuda").manual_seed(0)
     x = torch.randn(5, members * 8, 10, 10, generator=draw, device="cuda", dtype=torch.float64).requires_grad_()

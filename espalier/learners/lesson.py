@@ -27,6 +27,7 @@ from espalier.training import (
     best,
     describe,
     fit,
+    standard_error,
     train,
 )
 from espalier.training import Protocol as TrainingProtocol
@@ -109,13 +110,15 @@ class Lesson:
         replace_copied: bool = False,
         settings: Sequence[Setting] | None = None,
         rules: Rules = PLAIN,
+        tolerance: float = 0.0,
     ) -> "Learned":
         """Train all, keep the best. `replace_copied`: old tasks that used a copied module now use the copy."""
-        return self.keep(self.train(candidates, settings, rules), replace_copied)
+        return self.keep(self.train(candidates, settings, rules), replace_copied, tolerance)
 
-    def keep(self, outcome: Outcome, replace_copied: bool = False) -> "Learned":
-        """Keep the best of what was trained."""
-        chosen = best(outcome.results)
+    def keep(self, outcome: Outcome, replace_copied: bool = False, tolerance: float = 0.0) -> "Learned":
+        """Keep the best of what was trained; those within as many standard errors of it as `tolerance` are tied."""
+        highest = max(result.val_accuracy for result in outcome.results)
+        chosen = best(outcome.results, tolerance * standard_error(highest, len(self.task.val)))
         path = tuple(
             self._module_name(slot, b) for slot, b in zip(chosen.member.candidate, self._blocks(), strict=True)
         )

@@ -17,9 +17,13 @@ from espalier.learners.space import Space
 class MntdpD:
     prior: Prior = option(Prior(), "which past paths to search around")
     space: Space = option(Space(), "which candidates to build around them")
+    tolerance: float = option(
+        0.0, "candidates this many standard errors below the best validation accuracy count as good; more re-use wins"
+    )
 
     def learn(self, lesson: Lesson) -> Learned:
         if not lesson.library.tasks:
             return lesson.keep_best(self.space.candidates(lesson, []))
-        learned = lesson.keep_best(self.space.candidates(lesson, self.prior.choose(lesson)))
+        candidates = self.space.candidates(lesson, self.prior.choose(lesson))
+        learned = lesson.keep_best(candidates, tolerance=self.tolerance)
         return replace(learned, flops=learned.flops + self.prior.flops(lesson))

@@ -20,7 +20,7 @@ from espalier.learners.prior import Prior
 from espalier.learners.rcl import Rcl
 from espalier.learners.space import Space
 
-PLUS = MntdpD(Prior("nearest-recoloured"), Space((("suffix", None), ("prefix", 1), ("warm", None))))
+PLUS = MntdpD(Prior("nearest-recoloured"), Space((("suffix", None), ("prefix", 1), ("warm", None))), tolerance=1.0)
 
 
 @dataclass(frozen=True)

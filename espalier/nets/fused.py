@@ -2,7 +2,7 @@
 about blocks.
 
 Between convolutions of 64 channels a GPU waits for memory, and every pass over the activations counts. Done one after
-another, norm, addition and ReLU pass over them 13 times in a training step; here 8 times. Activations in the
+another, norm, addition and ReLU pass over them 13 times in a training step; here 6 to 8 times. Activations in the
 channels-last layout are a matrix, a row for each place of each image, a column for each channel of each member.
 """
 
@@ -17,14 +17,30 @@ try:
 except ImportError:  # Triton comes with PyTorch for GPUs
     kernels = None  # type: ignore[assignment]
 
-__all__ = ["How", "batch_statistics", "kernels", "norm_relu", "usable"]
+__all__ = ["Norm", "kernels", "known", "measured", "norm_relu", "usable"]
 
-COLUMNS, ROWS = 64, 128  # of the tile that a program holds
-PROGRAMS = 1024  # about as many as keep a GPU busy
+COLUMNS = 64  # there must be a multiple of it
+ROWS = 32  # of the tile that a program holds; it is 64 columns wide, or 128 where nothing is summed up
+PROGRAMS = 1024  # about as many as keep a GPU busy with sums
+SUMS_WARPS = 8
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A batch norm ready to be applied, everything over m·channels: x·scale + shift. `of_batch`: its statistics are
+    those of x, and the gradient of x passes through them too."""
+
+    weight: Tensor
+    bias: Tensor
+    mean: Tensor
+    deviation: Tensor  # one over the standard deviation
+    scale: Tensor
+    shift: Tensor
+    of_batch: bool
 
 
 def usable(x: Tensor, beside: Tensor | None) -> bool:
-    """Whether the kernels below can take these activations; what is added may be shared by all members."""
+    """Whether the kernels can take these activations; what is added may be shared by all members."""
     if kernels is None or not x.is_cuda or x.dtype != torch.bfloat16 or x.shape[1] % COLUMNS:
         return False
     if not x.is_contiguous(memory_format=torch.channels_last):
@@ -36,79 +52,142 @@ def usable(x: Tensor, beside: Tensor | None) -> bool:
     return beside.shape == x.shape or (beside.shape[1] % COLUMNS == 0 and not beside.requires_grad)
 
 
-def batch_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and (biased) variance of every channel of every member over the batch."""
-    rows, columns = x.numel() // x.shape[1], x.shape[1]
-    sums = _partial(columns, rows, x.device)
-    kernels.column_sums[sums.shape[0], columns // COLUMNS](
-        x.detach(), sums, rows, columns, _share(rows, sums), ROWS, COLUMNS
+def known(weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: float) -> Norm:
+    """By statistics from before."""
+    deviation = torch.rsqrt(var + epsilon)
+    scale = weight * deviation
+    return Norm(weight, bias, mean, deviation, scale, bias - mean * scale, False)
+
+
+@torch.no_grad()
+def measured(
+    x: Tensor, weight: Tensor, bias: Tensor, running: tuple[Tensor, Tensor], momentum: float, epsilon: float
+) -> Norm:
+    """By the statistics of x; the running mean and variance follow them, in place."""
+    rows, columns = _matrix(x)
+    sums = _partial(2, columns, rows, x.device)
+    kernels.column_sums[len(sums), columns // COLUMNS](
+        x, sums, rows, columns, _share(rows, sums), ROWS, COLUMNS, num_warps=SUMS_WARPS
     )
-    mean, square = (sums.sum(0) / rows).unbind()
-    return mean, (square - mean * mean).clamp_(min=0)
+    mean, deviation, scale, shift = torch.empty(4, columns, device=x.device).unbind()
+    kernels.statistics[(columns // COLUMNS,)](
+        sums, weight, bias, *running, mean, deviation, scale, shift,
+        len(sums), rows, columns, momentum, epsilon, COLUMNS,
+    )  # fmt: skip
+    return Norm(weight, bias, mean, deviation, scale, shift, True)
 
 
-def norm_relu(x: Tensor, weight: Tensor, bias: Tensor, how: "How", beside: Tensor | None) -> Tensor:
-    """ReLU(norm(x) + beside), everything over m·channels."""
-    out: Tensor = NormRelu.apply(x, weight, bias, beside, how)  # type: ignore[no-untyped-call]
+def norm_relu(x: Tensor, norm: Norm, beside: Tensor | None = None, beside_norm: Norm | None = None) -> Tensor:
+    """ReLU(norm(x) + beside_norm(beside)); without `beside_norm` what is beside is added as it is."""
+    more = (None, None) if beside_norm is None else (beside_norm.weight, beside_norm.bias)
+    out: Tensor = NormRelu.apply(x, norm.weight, norm.bias, beside, *more, norm, beside_norm)  # type: ignore[no-untyped-call]
     return out
-
-
-@dataclass(frozen=True)
-class How:
-    """The statistics to normalise by; `of_batch`: they are those of x, and its gradient passes through them too."""
-
-    mean: Tensor
-    var: Tensor
-    of_batch: bool
-    epsilon: float
 
 
 class NormRelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, beside: Tensor | None, how: How) -> Tensor:
-        rows, columns = x.numel() // x.shape[1], x.shape[1]
-        deviation = torch.rsqrt(how.var + how.epsilon)
-        scale = weight * deviation
-        out, added = torch.empty_like(x), x if beside is None else beside
-        shift = bias - how.mean * scale
-        kernels.apply[_tiles(rows, columns)](
-            x, added, out, scale, shift, rows, columns, added.shape[1], beside is not None, ROWS, COLUMNS
-        )
-        ctx.save_for_backward(x, out, how.mean, deviation, scale)
-        ctx.of_batch, ctx.adds = how.of_batch, beside is not None
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        beside: Tensor | None,
+        beside_weight: Tensor | None,
+        beside_bias: Tensor | None,
+        norm: Norm,
+        beside_norm: Norm | None,
+    ) -> Tensor:
+        rows, columns = _matrix(x)
+        out, other = torch.empty_like(x), x if beside is None else beside
+        second = beside_norm or norm
+        kernels.apply[_tiles(rows, columns, _wide(other.shape[1]))](
+            x, other, out, norm.scale, norm.shift, second.scale, second.shift,
+            rows, columns, other.shape[1], beside is not None, beside_norm is not None, ROWS, _wide(other.shape[1]),
+        )  # fmt: skip
+        # Without an addition, the sign of the output follows from x, and is not read again.
+        ctx.save_for_backward(x, other if beside_norm is not None else x, x if beside is None else out)
+        ctx.norm, ctx.beside_norm, ctx.adds = norm, beside_norm, beside is not None
         return out
 
     @staticmethod
     def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
-        x, out, mean, deviation, scale = ctx.saved_tensors
-        given = given.contiguous(memory_format=torch.channels_last)
-        rows, columns = x.numel() // x.shape[1], x.shape[1]
-        weight = bias = None
-        first = second = torch.zeros_like(mean)
-        if ctx.of_batch:
-            sums = _partial(columns, rows, x.device)
-            kernels.backward_sums[sums.shape[0], columns // COLUMNS](
-                given, x, out, mean, deviation, sums, rows, columns, _share(rows, sums), ROWS, COLUMNS
-            )
-            bias, weight = sums.sum(0).unbind()
-            first, second = bias / rows, weight / rows
-        change, passed = torch.empty_like(x), torch.empty_like(x) if ctx.adds else x
-        kernels.backward_apply[_tiles(rows, columns)](
-            given, x, out, change, passed, mean, deviation, scale, first, second, rows, columns, ctx.adds, ROWS, COLUMNS
+        x, other, out = ctx.saved_tensors
+        norm, second = ctx.norm, ctx.beside_norm or ctx.norm
+        adds, norms = ctx.adds, ctx.beside_norm is not None
+        given = _as_rows(given)
+        rows, columns = _matrix(x)
+        tensors = (
+            given,
+            x,
+            other,
+            out,
+            norm.mean,
+            norm.deviation,
+            norm.scale,
+            norm.shift,
+            second.mean,
+            second.deviation,
         )
-        return change, weight, bias, passed if ctx.adds and ctx.needs_input_grad[3] else None, None
+        sizes, wide = (rows, columns, given.stride(3)), _wide(columns)
+        total = None
+        if norm.of_batch:
+            sums = _partial(3 if norms else 2, columns, rows, x.device)
+            kernels.backward_sums[len(sums), columns // COLUMNS](
+                *tensors, sums, *sizes, _share(rows, sums), adds, norms, ROWS, COLUMNS, num_warps=SUMS_WARPS
+            )
+            total = sums.sum(0)
+        change, passed = torch.empty_like(x), torch.empty_like(x) if adds else x
+        kernels.backward_apply[_tiles(rows, columns, wide)](
+            *tensors,
+            norm.mean if total is None else total,
+            second.scale,
+            change,
+            passed,
+            *sizes,
+            adds,
+            norms,
+            norm.of_batch,
+            ROWS,
+            wide,
+        )
+        bias, along, beside_along = (*(() if total is None else total), None, None, None)[:3]
+        return (
+            change,
+            along,
+            bias,
+            passed if adds and ctx.needs_input_grad[3] else None,
+            beside_along,
+            bias if norms else None,
+            None,
+            None,
+        )
 
 
-def _tiles(rows: int, columns: int) -> tuple[int, int]:
-    return -(-rows // ROWS), columns // COLUMNS
+def _matrix(x: Tensor) -> tuple[int, int]:
+    return x.numel() // x.shape[1], x.shape[1]
 
 
-def _partial(columns: int, rows: int, device: torch.device) -> Tensor:
-    """Room for two sums over each of some shares of the rows."""
+def _as_rows(x: Tensor) -> Tensor:
+    """Some neighbouring columns of a matrix of activations are fine as they are."""
+    _, _, height, width = x.shape
+    step = x.stride(3)
+    fine = x.stride(1) == 1 and x.stride(2) == width * step and x.stride(0) == height * width * step
+    return x if fine else x.contiguous(memory_format=torch.channels_last)
+
+
+def _wide(columns: int) -> int:
+    return COLUMNS * 2 if columns % (COLUMNS * 2) == 0 else COLUMNS
+
+
+def _tiles(rows: int, columns: int, wide: int) -> tuple[int, int]:
+    return -(-rows // ROWS), columns // wide
+
+
+def _partial(count: int, columns: int, rows: int, device: torch.device) -> Tensor:
+    """Room for some sums over each of some shares of the rows."""
     shares = max(1, min(PROGRAMS * COLUMNS // columns, rows // ROWS))
-    return torch.empty(shares, 2, columns, device=device)
+    return torch.empty(shares, count, columns, device=device)
 
 
 def _share(rows: int, sums: Tensor) -> int:
-    shares: int = sums.shape[0]
-    return -(-rows // (shares * ROWS)) * ROWS
+    return -(-rows // (len(sums) * ROWS)) * ROWS

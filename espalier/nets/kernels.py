@@ -1,8 +1,8 @@
 """The GPU's part of `fused` and of Adam.
 
-The first four are passes over a matrix of activations in bfloat16, with sums in float32. A program holds a tile of ROWS
-places and COLUMNS channels. `sums` has two rows of sums for every share of the rows, so that they can be added up in a
-fixed order: the same input gives the same bits.
+All but the last are passes over a matrix of activations in bfloat16, with sums in float32. A program holds a tile of
+ROWS places and COLUMNS channels. `sums` has some rows of sums for every share of the rows, so that they can be added up
+in a fixed order: the same input gives the same bits.
 """
 
 import triton
@@ -12,18 +12,60 @@ import triton.language as tl
 @triton.jit
 def column_sums(x, sums, rows, columns, share, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    total = tl.zeros((COLUMNS,), tl.float32)
-    square = tl.zeros((COLUMNS,), tl.float32)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    square = tl.zeros((ROWS, COLUMNS), tl.float32)
     begin = tl.program_id(0) * share
     for start in range(begin, begin + share, ROWS):
         row = (start + tl.arange(0, ROWS)).to(tl.int64)
         there = (row < rows)[:, None]
         value = tl.load(x + row[:, None] * columns + column[None], mask=there, other=0.0).to(tl.float32)
-        total += tl.sum(value, 0)
-        square += tl.sum(value * value, 0)
+        total += value
+        square += value * value
     place = sums + tl.program_id(0) * 2 * columns + column
-    tl.store(place, total)
-    tl.store(place + columns, square)
+    tl.store(place, tl.sum(total, 0))
+    tl.store(place + columns, tl.sum(square, 0))
+
+
+@triton.jit
+def statistics(
+    sums,
+    weight,
+    bias,
+    running_mean,
+    running_var,
+    mean,
+    deviation,
+    scale,
+    shift,
+    shares,
+    rows,
+    columns,
+    momentum,
+    epsilon,
+    COLUMNS: tl.constexpr,
+):
+    """From the sums of all shares to what a norm needs; the running statistics move."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((COLUMNS,), tl.float32)
+    square = tl.zeros((COLUMNS,), tl.float32)
+    for start in range(0, shares, 64):
+        share = start + tl.arange(0, 64)
+        there = (share < shares)[:, None]
+        place = sums + share[:, None] * 2 * columns + column[None]
+        total += tl.sum(tl.load(place, mask=there, other=0.0), 0)
+        square += tl.sum(tl.load(place + columns, mask=there, other=0.0), 0)
+    middle = total / rows
+    spread = tl.maximum(square / rows - middle * middle, 0.0)
+    inverse = 1.0 / tl.sqrt(spread + epsilon)
+    factor = tl.load(weight + column) * inverse
+    tl.store(mean + column, middle)
+    tl.store(deviation + column, inverse)
+    tl.store(scale + column, factor)
+    tl.store(shift + column, tl.load(bias + column) - middle * factor)
+    old_mean, old_var = tl.load(running_mean + column), tl.load(running_var + column)
+    unbiased = spread * (rows / (rows - 1.0))  # as the running one is
+    tl.store(running_mean + column, old_mean + (middle - old_mean) * momentum)
+    tl.store(running_var + column, old_var + (unbiased - old_var) * momentum)
 
 
 @triton.jit
@@ -33,10 +75,13 @@ def apply(
     out,
     scale,
     shift,
+    beside_scale,
+    beside_shift,
     rows,
     columns,
     beside_columns,
     ADDS: tl.constexpr,
+    NORMS: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -47,65 +92,121 @@ def apply(
     value = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
     value = value * tl.load(scale + column)[None] + tl.load(shift + column)[None]
     if ADDS:
-        other = row[:, None] * beside_columns + (column % beside_columns)[None]
-        value += tl.load(beside + other, mask=there, other=0.0).to(tl.float32)
+        first = tl.program_id(1) * COLUMNS % beside_columns
+        other = row[:, None] * beside_columns + (first + tl.arange(0, COLUMNS))[None]
+        added = tl.load(beside + other, mask=there, other=0.0).to(tl.float32)
+        if NORMS:
+            added = added * tl.load(beside_scale + column)[None] + tl.load(beside_shift + column)[None]
+        value += added
     tl.store(out + place, tl.maximum(value, 0.0).to(tl.bfloat16), mask=there)
 
 
 @triton.jit
+def _gradient(given, out, value, scale, shift, row, column, columns, given_columns, there, ADDS: tl.constexpr):
+    """What comes back through ReLU; without an addition its sign follows from the norm's input, `value`."""
+    gradient = tl.load(given + row[:, None] * given_columns + column[None], mask=there, other=0.0).to(tl.float32)
+    if ADDS:
+        result = tl.load(out + row[:, None] * columns + column[None], mask=there, other=0.0).to(tl.float32)
+    else:
+        result = value * tl.load(scale + column)[None] + tl.load(shift + column)[None]
+    return tl.where(result > 0, gradient, 0.0)
+
+
+@triton.jit
 def backward_sums(
-    given, x, out, mean, deviation, sums, rows, columns, share, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+    given,
+    x,
+    beside,
+    out,
+    mean,
+    deviation,
+    scale,
+    shift,
+    beside_mean,
+    beside_deviation,
+    sums,
+    rows,
+    columns,
+    given_columns,
+    share,
+    ADDS: tl.constexpr,
+    NORMS: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
 ):
+    """Of the gradient; of it times the normalised x; and of it times what is normalised beside."""
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    middle, width = tl.load(mean + column)[None], tl.load(deviation + column)[None]
-    total = tl.zeros((COLUMNS,), tl.float32)
-    along = tl.zeros((COLUMNS,), tl.float32)
+    middle, inverse = tl.load(mean + column)[None], tl.load(deviation + column)[None]
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    along = tl.zeros((ROWS, COLUMNS), tl.float32)
+    along_beside = tl.zeros((ROWS, COLUMNS), tl.float32)
     begin = tl.program_id(0) * share
     for start in range(begin, begin + share, ROWS):
         row = (start + tl.arange(0, ROWS)).to(tl.int64)
         there = (row < rows)[:, None]
         place = row[:, None] * columns + column[None]
-        gradient = tl.load(given + place, mask=there, other=0.0).to(tl.float32)
-        gradient = tl.where(tl.load(out + place, mask=there, other=0.0) > 0, gradient, 0.0)
-        normal = (tl.load(x + place, mask=there, other=0.0).to(tl.float32) - middle) * width
-        total += tl.sum(gradient, 0)
-        along += tl.sum(gradient * normal, 0)
-    place = sums + tl.program_id(0) * 2 * columns + column
-    tl.store(place, total)
-    tl.store(place + columns, along)
+        value = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
+        gradient = _gradient(given, out, value, scale, shift, row, column, columns, given_columns, there, ADDS)
+        total += gradient
+        along += gradient * (value - middle) * inverse
+        if NORMS:
+            other = tl.load(beside + place, mask=there, other=0.0).to(tl.float32) - tl.load(beside_mean + column)[None]
+            along_beside += gradient * other * tl.load(beside_deviation + column)[None]
+    place = sums + tl.program_id(0) * (3 if NORMS else 2) * columns + column
+    tl.store(place, tl.sum(total, 0))
+    tl.store(place + columns, tl.sum(along, 0))
+    if NORMS:
+        tl.store(place + 2 * columns, tl.sum(along_beside, 0))
 
 
 @triton.jit
 def backward_apply(
     given,
     x,
+    beside,
     out,
-    change,
-    passed,
     mean,
     deviation,
     scale,
-    first,
-    second,
+    shift,
+    beside_mean,
+    beside_deviation,
+    total,
+    beside_scale,
+    change,
+    passed,
     rows,
     columns,
+    given_columns,
     ADDS: tl.constexpr,
+    NORMS: tl.constexpr,
+    OF_BATCH: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
+    """`total` has the sums of `backward_sums`, over all rows."""
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     there = (row < rows)[:, None]
     place = row[:, None] * columns + column[None]
-    gradient = tl.load(given + place, mask=there, other=0.0).to(tl.float32)
-    gradient = tl.where(tl.load(out + place, mask=there, other=0.0) > 0, gradient, 0.0)
+    value = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
+    gradient = _gradient(given, out, value, scale, shift, row, column, columns, given_columns, there, ADDS)
+    less = gradient
+    if OF_BATCH:
+        normal = (value - tl.load(mean + column)[None]) * tl.load(deviation + column)[None]
+        first = (tl.load(total + column) / rows)[None]
+        less = gradient - first - normal * (tl.load(total + columns + column) / rows)[None]
+    tl.store(change + place, (less * tl.load(scale + column)[None]).to(tl.bfloat16), mask=there)
+    if NORMS:
+        less = gradient
+        if OF_BATCH:
+            other = tl.load(beside + place, mask=there, other=0.0).to(tl.float32) - tl.load(beside_mean + column)[None]
+            other = other * tl.load(beside_deviation + column)[None]
+            first = (tl.load(total + column) / rows)[None]
+            less = gradient - first - other * (tl.load(total + 2 * columns + column) / rows)[None]
+        gradient = less * tl.load(beside_scale + column)[None]
     if ADDS:
         tl.store(passed + place, gradient.to(tl.bfloat16), mask=there)
-    normal = tl.load(x + place, mask=there, other=0.0).to(tl.float32) - tl.load(mean + column)[None]
-    normal = normal * tl.load(deviation + column)[None]
-    less = tl.load(first + column)[None] + normal * tl.load(second + column)[None]
-    value = (gradient - less) * tl.load(scale + column)[None]
-    tl.store(change + place, value.to(tl.bfloat16), mask=there)
 
 
 @triton.jit

@@ -5,13 +5,11 @@ member after member along the channels, so that a convolution over the stack is 
 all members share has the channels of one member; the first layer then is an ordinary, dense convolution.
 """
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from espalier.nets import fused
+from espalier.nets import convolution, fused
 
 Stack = dict[str, Tensor]
 
@@ -21,86 +19,19 @@ BN_EPSILON = 1e-5
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int = 1, padding: int = 0) -> Tensor:
     """`weight` is (m, out, in, k, k); x has m·in channels, or in channels shared by all members."""
+    if bias is None and stride == 1 and convolution.usable(x, weight):
+        return convolution.conv(x, weight, padding)
     members, _, inputs = weight.shape[:3]
     groups = 1 if x.shape[1] == inputs else members
-    flat, flat_bias = weight.flatten(0, 1), None if bias is None else bias.flatten()
-    if bias is None and x.is_cuda and weight.shape[-1] == 1 and padding == 0:
-        return _through_points(x[:, :, ::stride, ::stride], weight)
-    if bias is None and x.is_cuda:
-        x, flat = _as_the_gpu_likes_it(x, flat)
-        out: Tensor = Convolution.apply(x, flat, stride, padding, groups)  # type: ignore[no-untyped-call]
-        return out
-    return F.conv2d(x, flat, flat_bias, stride, padding, groups=groups)
+    flat_bias = None if bias is None else bias.flatten()
+    return F.conv2d(x, weight.flatten(0, 1), flat_bias, stride, padding, groups=groups)
 
 
-def _through_points(x: Tensor, weight: Tensor) -> Tensor:
-    """A convolution of single points is a product of matrices, and a GPU has no good kernel for it in groups."""
-    members, outputs, inputs = weight.shape[:3]
-    batch, _, height, width = x.shape
-    points = x.permute(0, 2, 3, 1).reshape(batch * height * width, -1)
-    out = linear_stack(points, weight.view(members, outputs, inputs))
-    return out.view(batch, height, width, -1).permute(0, 3, 1, 2)
-
-
-def linear_stack(x: Tensor, weight: Tensor) -> Tensor:
-    """`weight` is (m, out, in); x is (rows, m·in), or (rows, in) shared by all members; gives (rows, m·out)."""
-    members, _, inputs = weight.shape
-    if x.shape[1] == inputs:
-        return F.linear(x, weight.flatten(0, 1))
-    return torch.bmm(x.view(len(x), members, inputs).transpose(0, 1), weight.transpose(1, 2)).transpose(0, 1).flatten(1)
-
-
-def _as_the_gpu_likes_it(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Both channels-last, and of the type that autocast asks for: else every call would reorder its weights."""
-    kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
-    layout = torch.channels_last
-    return x.to(kind, memory_format=layout), weight.to(kind).contiguous(memory_format=layout)
-
-
-class Convolution(torch.autograd.Function):
-    """A convolution without bias whose gradient of the input is a convolution, too: that of the output's gradient with
-    the weights turned round. cuDNN's own way can be three times slower, for some numbers of groups and for strides."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: int, padding: int, groups: int) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.how = stride, padding, groups
-        return F.conv2d(x, weight, None, stride, padding, groups=groups)
-
-    @staticmethod
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        stride, padding, groups = ctx.how
-        given = given.contiguous(memory_format=torch.channels_last)
-        input_gradient = weight_gradient = None
-        if ctx.needs_input_grad[0]:
-            input_gradient = gradient_of_input(given, weight, x.shape, stride, padding, groups)
-        if ctx.needs_input_grad[1]:
-            pairs = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups
-            weight_gradient = torch.ops.aten.convolution_backward(given, x, weight, None, *pairs, [False, True, False])[
-                1
-            ]
-        return input_gradient, weight_gradient, None, None, None
-
-
-def gradient_of_input(
-    given: Tensor, weight: Tensor, shape: torch.Size, stride: int, padding: int, groups: int
-) -> Tensor:
-    """`given` is the gradient of the output, `shape` that of the input. With a stride, zeros lie between its places."""
-    outputs, inputs, kernel, _ = weight.shape
-    turned = weight.view(groups, outputs // groups, inputs, kernel, kernel).transpose(1, 2).flip(3, 4)
-    turned = turned.reshape(groups * inputs, outputs // groups, kernel, kernel)
-    if stride > 1:
-        spread = (
-            torch.zeros_like(given[:, :1, :1, :1])
-            .expand(len(given), given.shape[1], *shape[2:])
-            .contiguous(memory_format=torch.channels_last)
-        )
-        spread[:, :, ::stride, ::stride] = given
-        given = spread
-    return F.conv2d(
-        given, turned.contiguous(memory_format=torch.channels_last), padding=kernel - 1 - padding, groups=groups
-    )
+def fork(x: Tensor, weight: Tensor, short: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    """Two convolutions of the same x, 3×3 and 1×1."""
+    if convolution.can_fork(x, weight, stride):
+        return convolution.fork(x, weight, short)
+    return conv(x, weight, stride=stride, padding=1), conv(x, short, stride=stride)
 
 
 def batch_norm(x: Tensor, stack: Stack, name: str, training: bool) -> Tensor:
@@ -110,20 +41,29 @@ def batch_norm(x: Tensor, stack: Stack, name: str, training: bool) -> Tensor:
     return F.batch_norm(x, mean, var, weight, bias, training, BN_MOMENTUM, BN_EPSILON)
 
 
-def norm_relu(x: Tensor, stack: Stack, name: str, training: bool, beside: Tensor | None = None) -> Tensor:
-    """ReLU(batch norm(x) + beside), where `beside` may be one member's activations, shared by all."""
-    if not fused.usable(x, beside) or (not training and stack[f"{name}.weight"].requires_grad):
+def norm_relu(
+    x: Tensor, stack: Stack, name: str, training: bool, beside: Tensor | None = None, beside_norm: str | None = None
+) -> Tensor:
+    """ReLU(norm(x) + beside), where `beside` may be one member's activations, shared by all; `beside_norm` is the name
+    of a norm through which it goes before."""
+    trains_frozen = not training and torch.is_grad_enabled() and stack[f"{name}.weight"].requires_grad
+    if trains_frozen or not fused.usable(x, beside):
         out = batch_norm(x, stack, name, training)
+        if beside is not None and beside_norm is not None:
+            beside = batch_norm(beside, stack, beside_norm, training)
         return F.relu(out if beside is None else add_shared(out, beside))
+    norm = _fused_norm(x, stack, name, training)
+    if beside is None or beside_norm is None:
+        return fused.norm_relu(x, norm, beside)
+    return fused.norm_relu(x, norm, beside, _fused_norm(beside, stack, beside_norm, training))
+
+
+def _fused_norm(x: Tensor, stack: Stack, name: str, training: bool) -> fused.Norm:
     weight, bias = stack[f"{name}.weight"].flatten(), stack[f"{name}.bias"].flatten()
     mean, var = stack[f"{name}.running_mean"].flatten(), stack[f"{name}.running_var"].flatten()
-    if not training:
-        return fused.norm_relu(x, weight, bias, fused.How(mean, var, False, BN_EPSILON), beside)
-    now_mean, now_var = fused.batch_statistics(x)
-    count = x.numel() // x.shape[1]
-    mean.lerp_(now_mean, BN_MOMENTUM)
-    var.lerp_(now_var * (count / (count - 1)), BN_MOMENTUM)  # the running one is unbiased
-    return fused.norm_relu(x, weight, bias, fused.How(now_mean, now_var, True, BN_EPSILON), beside)
+    if training:
+        return fused.measured(x, weight, bias, (mean, var), BN_MOMENTUM, BN_EPSILON)
+    return fused.known(weight, bias, mean, var, BN_EPSILON)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -129,14 +129,16 @@ class Residual:
         return state
 
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
-        out = layers.conv(x, stack["conv1.weight"], stride=self.stride, padding=1)
+        if self._projects:
+            out, x = layers.fork(x, stack["conv1.weight"], stack["short.weight"], self.stride)
+        else:
+            out = layers.conv(x, stack["conv1.weight"], padding=1)
         out = layers.norm_relu(out, stack, "norm1", mode.norms_train)
         out = gated(out, stack, "1", mode.sharpness)
         out = layers.conv(out, stack["conv2.weight"], padding=1)
-        if self._projects:
-            x = layers.conv(x, stack["short.weight"], stride=self.stride)
-            x = layers.batch_norm(x, stack, "short_norm", mode.norms_train)
-        out = layers.norm_relu(out, stack, "norm2", mode.norms_train, beside=x)
+        out = layers.norm_relu(
+            out, stack, "norm2", mode.norms_train, beside=x, beside_norm="short_norm" if self._projects else None
+        )
         return gated(out, stack, "", mode.sharpness)
 
     def shape(self, given: Shape) -> Shape:

@@ -1,6 +1,18 @@
 """Candidates in, trained candidates out."""
 
-from espalier.training.candidate import Candidate, Copy, Fresh, Member, Reuse, Setting, Slot, Trained, best, describe
+from espalier.training.candidate import (
+    Candidate,
+    Copy,
+    Fresh,
+    Member,
+    Reuse,
+    Setting,
+    Slot,
+    Trained,
+    best,
+    describe,
+    standard_error,
+)
 from espalier.training.job import Job
 from espalier.training.model import Model
 from espalier.training.protocol import PROTOCOLS, Protocol, protocol
@@ -27,5 +39,6 @@ __all__ = [
     "describe",
     "fit",
     "protocol",
+    "standard_error",
     "train",
 ]

@@ -68,7 +68,8 @@ def evaluate_frozen(job: Job, member: Member) -> Trained:
     states = [job.modules[slot.module] for slot in member.candidate if isinstance(slot, Reuse)]
     correct = 0
     for x, y in eval_batches(job.task, job.task.val, job.protocol.eval_batch):
-        correct += int((job.backbone.forward(states, x).argmax(1) == y).sum())
+        with job.precision():
+            correct += int((job.backbone.forward(states, x).argmax(1) == y).sum())
     nothing = tuple(None for _ in states)
     return Trained(member, correct / len(job.task.val), 0, 0, 0, nothing, (nothing,) * (CURVE + 1))
 

@@ -103,8 +103,10 @@ class Trie:
         x = self._select(live, order, cell.members)
         if cell.trained:
             return block.forward(cell.stack, x, mode)
-        # One module for all members of the cell: they pass through it as if they were more images.
         count = len(cell.members)
+        if x.is_cuda:  # the layout stays as it is, where copies cost more than the module's weights once per member
+            return block.forward({name: t.expand(count, *t.shape[1:]) for name, t in cell.stack.items()}, x, EVAL)
+        # One module for all members of the cell: they pass through it as if they were more images.
         folded = x.reshape(len(x) * count, x.shape[1] // count, *x.shape[2:])
         out = block.forward(cell.stack, folded, EVAL)
         return out.reshape(len(x), -1, *out.shape[2:])

@@ -1,0 +1,160 @@
+"""Convolutions of stacks on a GPU, with gradients that are fast for any number of members. Knows nothing about blocks.
+
+cuDNN computes grouped convolutions of 64 channels well, and the gradients of their weights; its gradient of the input
+is three to seven times slower for some numbers of groups and for strides, and it has nothing good for 1×1.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+try:
+    from espalier.nets import conv_kernels as kernels
+except ImportError:  # Triton comes with PyTorch for GPUs
+    kernels = None  # type: ignore[assignment]
+
+CHANNELS = 64  # of one member, where a kernel of our own is written for it
+ROWS = 128  # of the tile that a program holds
+PROGRAMS = 1024  # about as many as keep a GPU busy
+
+
+def usable(x: Tensor, weight: Tensor) -> bool:
+    """For `conv`: x is of as many members as `weight`, or shared by all and without a gradient."""
+    per_member = x.shape[1] == weight.shape[0] * weight.shape[2]
+    return kernels is not None and x.is_cuda and (per_member or not x.requires_grad)
+
+
+def can_fork(x: Tensor, weight: Tensor, stride: int) -> bool:
+    fits = weight.shape[1:] == (CHANNELS, CHANNELS, 3, 3) and stride == 2
+    even = x.shape[2] % 2 == 0 and x.shape[3] % 2 == 0
+    return usable(x, weight) and fits and even and _kind(x) == torch.bfloat16
+
+
+def conv(x: Tensor, weight: Tensor, padding: int) -> Tensor:
+    """`weight` is (m, out, in, k, k); x has m·in channels, or in channels shared by all members. Stride 1, no bias."""
+    out: Tensor = Convolution.apply(_last(x.to(_kind(x))), weight, padding)  # type: ignore[no-untyped-call]
+    return out
+
+
+def fork(x: Tensor, weight: Tensor, short: Tensor) -> tuple[Tensor, Tensor]:
+    """What a residual unit makes of its input where the size changes: a 3×3 and a 1×1 convolution with stride 2."""
+    outs: tuple[Tensor, Tensor] = Fork.apply(_last(x.to(_kind(x))), weight, short)  # type: ignore[no-untyped-call]
+    return outs
+
+
+class Convolution(torch.autograd.Function):
+    """The gradient of the input is a convolution, too: that of the output's gradient with the weights turned round."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, padding: int) -> Tensor:
+        straight, turned = arranged(weight, x.dtype, ctx.needs_input_grad[0])
+        ctx.groups = 1 if x.shape[1] == weight.shape[2] else len(weight)
+        ctx.padding, ctx.weight = padding, weight.shape
+        ctx.save_for_backward(x, straight, turned)
+        return F.conv2d(x, straight, padding=padding, groups=ctx.groups)
+
+    @staticmethod
+    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
+        x, straight, turned = ctx.saved_tensors
+        given = _last(given)
+        change = slope = None
+        if ctx.needs_input_grad[0]:
+            change = F.conv2d(given, turned, padding=ctx.weight[-1] - 1 - ctx.padding, groups=ctx.groups)
+        if ctx.needs_input_grad[1]:
+            slope = _of_weights(given, x, straight, (1, ctx.padding, ctx.groups), ctx.weight)
+        return change, slope, None
+
+
+class Fork(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, short: Tensor) -> tuple[Tensor, Tensor]:
+        straight, _ = arranged(weight, x.dtype, False)
+        short_straight, _ = arranged(short, x.dtype, False)
+        ctx.groups, ctx.weight = 1 if x.shape[1] == weight.shape[2] else len(weight), weight.shape
+        out = F.conv2d(x, straight, stride=2, padding=1, groups=ctx.groups)
+        ctx.save_for_backward(x, straight, short_straight)
+        return out, points(x, short_straight)
+
+    @staticmethod
+    def backward(ctx: Any, given: Tensor, short_given: Tensor) -> tuple[Tensor | None, ...]:
+        x, straight, short_straight = ctx.saved_tensors
+        given, short_given = _last(given), _last(short_given)
+        change = slope = short_slope = None
+        if ctx.needs_input_grad[0]:
+            change = fork_gradient(given, short_given, straight, short_straight)
+        if ctx.needs_input_grad[1]:
+            slope = _of_weights(given, x, straight, (2, 1, ctx.groups), ctx.weight)
+        if ctx.needs_input_grad[2]:
+            short_slope = points_weights(short_given, x)
+        return change, slope, short_slope
+
+
+def arranged(weight: Tensor, kind: torch.dtype, turns: bool) -> tuple[Tensor, Tensor | None]:
+    """Channels-last weights (m·out, in, k, k), and turned round for the gradient of the input, (m·in, out, k, k)."""
+    members, outputs, inputs, size, _ = weight.shape
+    straight = torch.empty(members * outputs, size, size, inputs, dtype=kind, device=weight.device)
+    turned = torch.empty(members * inputs if turns else 0, size, size, outputs, dtype=kind, device=weight.device)
+    kernels.arrange[_weight_tiles(weight.shape)](
+        weight.detach().contiguous(), straight, turned, outputs, inputs, size * size, turns, CHANNELS
+    )
+    return straight.permute(0, 3, 1, 2), turned.permute(0, 3, 1, 2) if turns else None
+
+
+def points(x: Tensor, weight: Tensor) -> Tensor:
+    """A 1×1 convolution with stride 2; `weight` is (m·64, 64, 1, 1)."""
+    batch, _, height, width = x.shape
+    out = x.new_empty(batch, height // 2, width // 2, len(weight))
+    rows, members = out.numel() // len(weight), len(weight) // CHANNELS
+    kernels.points[-(-rows // ROWS), members](
+        x, weight, out, rows, len(weight), x.shape[1], height // 2, width // 2, ROWS, CHANNELS
+    )
+    return out.permute(0, 3, 1, 2)
+
+
+def points_weights(given: Tensor, x: Tensor) -> Tensor:
+    """The gradient of the weights of `points`, (m, 64, 64, 1, 1)."""
+    _, columns, height, width = given.shape
+    rows, members = given.numel() // columns, columns // CHANNELS
+    shares = max(1, min(PROGRAMS // members, rows // ROWS))
+    sums = torch.empty(shares, members, CHANNELS, CHANNELS, 1, 1, device=x.device)
+    share = -(-rows // (shares * ROWS)) * ROWS
+    kernels.points_weights[shares, members](
+        given, x, sums, rows, columns, x.shape[1], height, width, share, ROWS, CHANNELS
+    )
+    return sums.sum(0)
+
+
+def fork_gradient(given: Tensor, short_given: Tensor, straight: Tensor, short_straight: Tensor) -> Tensor:
+    batch, columns, height, width = given.shape
+    change = given.new_empty(batch, 2 * height, 2 * width, columns)
+    rows = given.numel() // columns
+    kernels.fork_gradient[-(-rows // ROWS), columns // CHANNELS, 4](
+        given, short_given, straight, short_straight, change, rows, columns, height, width, ROWS, CHANNELS
+    )
+    return change.permute(0, 3, 1, 2)
+
+
+def _of_weights(given: Tensor, x: Tensor, straight: Tensor, how: tuple[int, int, int], shape: torch.Size) -> Tensor:
+    stride, padding, groups = how
+    sizes = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups
+    found = torch.ops.aten.convolution_backward(given, x, straight, None, *sizes, [False, True, False])[1]
+    kind = torch.float64 if x.dtype == torch.float64 else torch.float32
+    slope = torch.empty(shape, dtype=kind, device=x.device)
+    _, outputs, inputs, size, _ = shape
+    kernels.disarrange[_weight_tiles(shape)](_last(found), slope, outputs, inputs, size * size, CHANNELS)
+    return slope
+
+
+def _weight_tiles(shape: torch.Size) -> tuple[int, int, int]:
+    members, outputs, _, size, _ = shape
+    return members, size * size, -(-outputs // CHANNELS)
+
+
+def _kind(x: Tensor) -> torch.dtype:
+    return torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else x.dtype
+
+
+def _last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
