@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from espalier import __version__
-from espalier.cli import bench, data, demo, learners, run, streams
+from espalier.cli import bench, data, demo, learners, run, streams, table
 from espalier.cli.console import fail
 from espalier.errors import InputError
 
@@ -21,6 +21,7 @@ app.add_typer(bench.app, name="bench")
 app.command("streams")(streams.show)
 app.command("learners")(learners.learners)
 app.command("run")(run.run)
+app.command("table")(table.table)
 app.command("demo")(demo.demo)
 
 

@@ -13,6 +13,7 @@ from rich.table import Column, Table
 
 from espalier.bench import mini, steps, training
 from espalier.bench.streams import time_stream, walk
+from espalier.cli import bench_gpu
 from espalier.cli.console import DataOption, console, counter, progress_bar, say
 from espalier.data.folder import DataFolder
 from espalier.learners import LEARNERS, entry
@@ -20,6 +21,7 @@ from espalier.runs.hardware import hardware, versions
 from espalier.streams import STREAMS, stream
 
 app = typer.Typer(no_args_is_help=True, help="Measure speed; each command prints what it compares with.")
+app.command("gpu")(bench_gpu.gpu)
 
 
 @app.command("streams")

@@ -2,6 +2,23 @@
 
 from espalier.report.page import page, write_page
 from espalier.report.picture import library_svg
+from espalier.report.published import Published, published_figures
 from espalier.report.runs import Finished, Module, Row, TaskColumn, read_runs, summary
+from espalier.report.table import ResultTable, collect, tables
 
-__all__ = ["Finished", "Module", "Row", "TaskColumn", "library_svg", "page", "read_runs", "summary", "write_page"]
+__all__ = [
+    "Finished",
+    "Module",
+    "Published",
+    "ResultTable",
+    "Row",
+    "TaskColumn",
+    "collect",
+    "library_svg",
+    "page",
+    "published_figures",
+    "read_runs",
+    "summary",
+    "tables",
+    "write_page",
+]

@@ -1,21 +1,23 @@
-"""Finished runs, read from their folders, and one row of figures for each. Knows nothing about how they are shown."""
+"""Finished runs with their libraries, and one row of figures for each. Knows nothing about how they are shown."""
 
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from espalier.errors import InputError
 from espalier.evaluation.metrics import transfer
-from espalier.files import read_json
 from espalier.library import Library, ModuleEntry
-from espalier.runs.records import Event, read_records
-from espalier.runs.run import TRIED
-
-WORDS = ("stream", "learner", "backbone", "protocol")
-FIGURES = ("avg_accuracy", "forgetting", "lca", "memory_mb", "tflops")
+from espalier.report.records import (
+    FIGURES,
+    WORDS,
+    Recorded,
+    damaged_result,
+    find_runs,
+    home,
+    read_events,
+    read_recorded,
+)
+from espalier.runs.records import Event
 
 
 @dataclass(frozen=True)
@@ -41,12 +43,9 @@ class Module:
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A finished run: `result.json` and `run.json` as they are, its tasks, and its library without the tensors."""
+class Finished(Recorded):
+    """A finished run with its tasks, and its library without the tensors."""
 
-    folder: Path
-    result: dict[str, Any]
-    settings: dict[str, Any]
     tasks: list[TaskColumn]
     blocks: tuple[str, ...]
     modules: dict[str, Module]
@@ -77,20 +76,16 @@ class Row:
 
 def read_runs(folder: Path) -> list[Finished]:
     """All finished runs in a folder and below it, by stream, learner and seed; runs that go on still are left out."""
-    if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}; name the one that holds the runs.")
-    # Of a run that tried several values on the stream, only the whole is shown, not each trial.
-    found = [path.parent for path in folder.rglob("result.json") if TRIED not in path.relative_to(folder).parts]
-    runs = [_read_run(each) for each in found if (each / "run.json").is_file()]
+    runs = [_read_run(each) for each in find_runs(folder)]
     order = ("stream", "learner", "seed", "backbone", "protocol")
     return sorted(runs, key=lambda run: (*(run.result[key] for key in order), str(run.folder)))
 
 
-def summary(runs: Sequence[Finished]) -> list[Row]:
+def summary(runs: Sequence[Recorded]) -> list[Row]:
     return [_row(run, runs) for run in runs]
 
 
-def _row(run: Finished, runs: Sequence[Finished]) -> Row:
+def _row(run: Recorded, runs: Sequence[Recorded]) -> Row:
     words = {key: run.result[key] for key in WORDS}
     figures = {key: run.result["metrics"][key] for key in FIGURES}
     rest = {key: run.result[key] for key in ("seed", "seconds", "data_complete")}
@@ -103,7 +98,7 @@ def tuned(result: Mapping[str, Any]) -> str:
     return f"{tuning['field']} {tuning['chosen']:g}" if tuning else ""
 
 
-def _transfer(run: Finished, runs: Sequence[Finished]) -> float | None:
+def _transfer(run: Recorded, runs: Sequence[Recorded]) -> float | None:
     same = ("stream", "backbone", "protocol", "seed")
     matches = [
         other
@@ -121,86 +116,28 @@ def _transfer(run: Finished, runs: Sequence[Finished]) -> float | None:
 
 
 def _read_run(folder: Path) -> Finished:
-    path = folder / "result.json"
-    result = _table(path)
-    home = _home(folder, result)
-    settings = _table(home / "run.json")
-    library = Library.open(home / "library")
-    try:
-        _check_result(result, len(library.tasks))
-    except ValueError as error:
-        cure = "remove it, then start the run again: what it learned is kept"
-        raise InputError(f"{path} is damaged ({error}); {cure}.") from None
-    matrix = result["accuracy"]
+    recorded = read_recorded(folder)
+    where = home(folder, recorded.result)
+    library = Library.open(where / "library")
+    matrix = recorded.result["accuracy"]
+    if len(matrix) != len(library.tasks):
+        what = f"'accuracy' does not have a row for each of the {len(library.tasks)} tasks in the library"
+        raise damaged_result(folder / "result.json", what)
     tasks = [
         TaskColumn(name, str(entry.info.get("dataset", name)), entry.path, matrix[index][index], matrix[-1][index])
         for index, (name, entry) in enumerate(library.tasks.items())
     ]
-    copies = _copies(_events(home / "records.jsonl"), library.blocks)
+    copies = _copies(read_events(where / "records.jsonl"), library.blocks)
     modules = {
         name: Module(name, entry.block, entry.numbers, _trainer(entry, tasks), _stored(copies.get(name), library))
         for name, entry in library.modules.items()
     }
-    return Finished(folder, result, settings, tasks, library.blocks, modules)
+    return Finished(folder, recorded.result, recorded.settings, tasks, library.blocks, modules)
 
 
 def _stored(module: str | None, library: Library) -> str | None:
     """Some learners start from states that they have made themselves."""
     return module if module in library.modules else None
-
-
-def _home(folder: Path, result: Mapping[str, Any]) -> Path:
-    """Where the library and the records of a run lie."""
-    tuning = result.get("tuning")
-    if tuning is None:
-        return folder
-    if not isinstance(tuning, dict) or not re.fullmatch(rf"{TRIED}/[\w.+-]+", str(tuning.get("folder"))):
-        raise InputError(f"{folder / 'result.json'} is damaged ('tuning' names no folder); restore it from a copy.")
-    return folder / str(tuning["folder"])
-
-
-def _table(path: Path) -> dict[str, Any]:
-    try:
-        table = read_json(path)
-    except RecursionError:
-        table = None
-    if not isinstance(table, dict):
-        raise InputError(f"{path} is damaged (it is not a table of values); restore it from a copy.")
-    return table
-
-
-def _check_result(result: Mapping[str, Any], n_tasks: int) -> None:
-    for key in WORDS:
-        if not isinstance(result.get(key), str):
-            raise ValueError(f"{key!r} is not text")
-    if type(result.get("seed")) is not int or type(result.get("data_complete")) is not bool:
-        raise ValueError("'seed' or 'data_complete' is not what it should be")
-    metrics = result.get("metrics")
-    if not isinstance(metrics, dict) or not all(_is_number(metrics.get(key)) for key in FIGURES):
-        raise ValueError(f"'metrics' does not hold the numbers {', '.join(FIGURES)}")
-    if not _is_number(result.get("seconds")):
-        raise ValueError("'seconds' is not a number")
-    matrix = result.get("accuracy")
-    if not isinstance(matrix, list) or not all(isinstance(row, list) for row in matrix):
-        raise ValueError("'accuracy' is not a list of rows")
-    if not matrix or [len(row) for row in matrix] != list(range(1, n_tasks + 1)):
-        raise ValueError(f"'accuracy' does not have a row for each of the {n_tasks} tasks in the library")
-    if not all(_is_number(value) and 0 <= value <= 1 for row in matrix for value in row):
-        raise ValueError("'accuracy' holds something that is not between 0 and 1")
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
-
-
-def _events(path: Path) -> list[Event]:
-    try:
-        events = read_records(path)
-    except (ValueError, RecursionError, OSError):
-        events = [{}]
-    if not all(isinstance(event, dict) and isinstance(event.get("event"), str) for event in events):
-        raise InputError(f"{path} is damaged (a line of it is not a record); restore it from a copy.")
-    return events
 
 
 def _trainer(entry: ModuleEntry, tasks: Sequence[TaskColumn]) -> str:

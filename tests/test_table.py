@@ -1,0 +1,378 @@
+"""Result tables: read from records alone, set beside the paper's figures, in four formats."""
+# ruff: noqa: E501 (what is printed is as wide as it is)
+
+import csv
+import io
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from espalier.cli import app
+from espalier.errors import InputError
+from espalier.learners import LEARNERS
+from espalier.report import ResultTable, collect, published_figures, tables
+from espalier.report import formats as fmt
+from espalier.report.published import MEAN, find, published_learners
+from espalier.report.table import FIVE, MAIN, TRANSFERS, Line
+from espalier.runs.settings import Settings
+from espalier.streams import STREAMS
+
+VERSIONS = {"espalier": "0.1.0", "torch": "2.11.0"}
+HARDWARE = {"machine": "x86_64", "cores": 16, "threads": 16, "gpu": "NVIDIA H200"}
+
+
+def write_run(
+    out: Path,
+    learner: str = "mntdp-d",
+    seed: int = 0,
+    stream: str = "s_minus",
+    end: tuple[float, ...] = (0.5, 0.75),
+    learned: tuple[float, ...] | None = None,
+    backbone: str = "resnet",
+    state: str = "complete",
+    tuning: dict[str, Any] | None = None,
+    **metrics: float,
+) -> Path:
+    """The records of a finished run, without a library."""
+    asked = {"stream": stream, "learner": learner, "backbone": backbone, "protocol": "paper", "seed": seed}
+    n, first = len(end), learned or end
+    matrix = [[*first[: i + 1]] for i in range(n - 1)] + [[*end]]
+    figures = {"avg_accuracy": 0.5, "forgetting": 0.0, "lca": 0.1, "memory_mb": 9.2, "tflops": 1746.2, **metrics}
+    result = {**asked, "metrics": figures, "accuracy": matrix, "data_complete": state == "complete", "seconds": 12.5}
+    folder = out / f"{stream}--{learner}--{backbone}--seed{seed}"
+    home = folder / tuning["folder"] if tuning else folder
+    home.mkdir(parents=True)
+    made = {"data": {"cifar10": {"state": state}}, "versions": VERSIONS, "hardware": HARDWARE}
+    (folder / "run.json").write_text(json.dumps(asked))
+    (home / "run.json").write_text(json.dumps({**asked, **made}))
+    (folder / "result.json").write_text(json.dumps({**result, "tuning": tuning} if tuning else result))
+    events = [{"event": "learned", "task": f"t{i + 1}", "dataset": f"set_{i + 1}"} for i in range(n)]
+    (home / "records.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    return folder
+
+
+TUNING = {"level": "stream", "field": "strength", "chosen": 100.0, "folder": "tried/strength-100"}
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    """Two seeds of two learners, and one of a third that was tuned on the stream and had a part of the data."""
+    out = tmp_path / "runs"
+    for seed, last in ((0, 0.375), (1, 0.5)):
+        write_run(out, "independent", seed, end=(0.75, last), avg_accuracy=0.625 + seed / 8, memory_mb=14.6)
+    for seed, last in ((0, 0.75), (1, 0.75)):
+        write_run(out, "mntdp-d", seed, end=(0.75, last), avg_accuracy=0.75)
+    forgot: dict[str, Any] = {"avg_accuracy": 0.375, "forgetting": -0.125, "tflops": 0.0312}
+    write_run(out, "ewc", end=(0.25, 0.5), learned=(0.75,), state="partial", tuning=TUNING, **forgot)
+    return out
+
+
+def made(out: Path, **options: Any) -> list[ResultTable]:
+    return tables(collect([out]), published_figures(), **options)
+
+
+def line(table: ResultTable, learner: str) -> Line:
+    return next(each for each in table.lines if each.learner == learner)
+
+
+# Figures
+
+
+def test_two_seeds_are_a_mean_and_a_deviation(few: Path) -> None:
+    main, _ = made(few)
+    independent = line(main, "independent")
+    assert independent.seeds == (0, 1)
+    assert independent.figures["avg_accuracy"].mean == pytest.approx(0.6875)
+    assert independent.figures["avg_accuracy"].deviation == pytest.approx(0.125 / 2**0.5)
+    assert line(main, "ewc").figures["avg_accuracy"].deviation is None
+
+
+def test_transfer_is_seed_by_seed(few: Path) -> None:
+    figure = line(made(few)[0], "mntdp-d").figures["transfer"]
+    assert figure.mean == pytest.approx((0.375 + 0.25) / 2)
+    assert figure.deviation == pytest.approx(0.125 / 2**0.5)
+    assert figure.published is not None
+    assert figure.published.value == Decimal("0.36")
+
+
+def test_transfer_is_blank_unless_every_seed_has_its_independent(tmp_path: Path) -> None:
+    write_run(tmp_path, "independent", 0)
+    write_run(tmp_path, "mntdp-d", 0)
+    write_run(tmp_path, "mntdp-d", 1)
+    write_run(tmp_path, "er", 0, backbone="alexnet")
+    with_resnet, _, with_alexnet, _ = sorted(made(tmp_path), key=lambda table: table.backbone, reverse=True)
+    assert line(with_resnet, "independent").figures["transfer"].mean == 0
+    assert line(with_resnet, "mntdp-d").figures["transfer"].mean is None
+    assert line(with_alexnet, "er").figures["transfer"].mean is None
+
+
+def test_the_paper_counts_the_first_task_when_it_was_learned(few: Path) -> None:
+    _, tasks = made(few)
+    ewc = {key: figure.mean for key, figure in line(tasks, "ewc").figures.items()}
+    assert ewc == {"task_1": 0.25, "acc_last": 0.5, "acc_first": 0.75, "delta": -0.25}
+    published = line(tasks, "ewc").figures["acc_first"].published
+    assert published is not None
+    assert published.value == Decimal("0.72")
+
+
+def test_of_a_long_stream_the_thirds_are_shown(tmp_path: Path) -> None:
+    write_run(tmp_path, stream="s_long@paper", end=(0.9,) * 5 + (0.5,) * 5 + (0.1,) * 5)
+    main, tasks = made(tmp_path)
+    figures = line(tasks, "mntdp-d").figures
+    shown = {column.key: figures[column.key].mean for column in tasks.columns}
+    thirds = {"third_1": 0.9, "third_2": 0.5, "third_3": 0.1}
+    assert shown == {"task_1": 0.9, **{key: pytest.approx(value) for key, value in thirds.items()}, "acc_last": 0.1}
+    assert "0.500 (0.75 ± 0.0)" in fmt.text([main])
+
+
+def five(out: Path, learner: str, seed: int, family: str = "") -> None:
+    for number, stream in enumerate(FIVE):
+        write_run(out, learner, seed, stream + family, end=(0.5, number / 8), avg_accuracy=number / 4)
+
+
+def test_the_mean_is_over_learners_and_seeds_that_have_all_five(tmp_path: Path) -> None:
+    five(tmp_path, "mntdp-d", 0)
+    five(tmp_path, "independent", 0)
+    five(tmp_path, "mntdp-d", 0, "_mini")
+    for stream in FIVE[:4]:
+        write_run(tmp_path, "mntdp-d", 1, stream, avg_accuracy=1.0)
+        write_run(tmp_path, "er", 0, stream)
+    *_, mean, mini = made(tmp_path)
+    assert mean.stream == MEAN
+    assert [(each.learner, each.seeds) for each in mean.lines] == [("independent", (0,)), ("mntdp-d", (0,))]
+    figures = line(mean, "mntdp-d").figures
+    assert figures["avg_accuracy"].mean == pytest.approx(0.5)
+    assert figures["avg_accuracy"].published is not None
+    assert figures["avg_accuracy"].published.value == Decimal("0.64")
+    assert [figures[column.key].mean for column in TRANSFERS] == [0.0] * 5
+    assert figures["transfer_s_out"].published is not None
+    assert mini.stream == f"{MEAN}_mini"
+    assert line(mini, "mntdp-d").figures["avg_accuracy"].published is None
+
+
+def test_tables_and_lines_have_the_order_of_the_registries(tmp_path: Path) -> None:
+    for learner in ("own", "er", "independent"):
+        for stream in ("s_pl", "my_stream", "s_minus"):
+            write_run(tmp_path, learner, stream=stream)
+    found = made(tmp_path)
+    assert [table.stream for table in found[::2]] == ["s_minus", "s_pl", "my_stream"]
+    assert [each.learner for each in found[0].lines] == ["independent", "er", "own"]
+
+
+def test_only_learners_of_the_paper_with_that_backbone_are_added(few: Path) -> None:
+    names = [each.learner for each in made(few, all_published=True)[0].lines]
+    assert names[:3] == ["independent", "mntdp-d", "ewc"]
+    assert sorted(names) == sorted(published_learners(published_figures(), "s_minus", "resnet"))
+    assert "hat" not in names
+
+
+# Published figures
+
+
+def test_the_papers_names_are_ours() -> None:
+    figures = published_figures()
+    assert {stream for stream, _, _, _ in figures} - {MEAN} <= set(STREAMS)
+    assert {learner for _, learner, _, _ in figures} <= set(LEARNERS)
+    ours = {column.key for column in (*MAIN, *TRANSFERS)} | {"acc_first", "acc_last", "delta"}
+    assert {metric for _, _, _, metric in figures} <= ours
+
+
+def test_every_learner_of_the_paper_is_found_by_its_usual_backbone() -> None:
+    figures = published_figures()
+    for stream, learner, _, metric in figures:
+        if stream != MEAN:
+            assert find(figures, stream, learner, Settings.of(stream, learner).backbone, metric)
+    assert find(figures, "s_minus", "mntdp-d", "resnet-3", "avg_accuracy") is None
+    assert find(figures, "s_minus", "mntdp-d", "alexnet-x2.5", "avg_accuracy") is None
+
+
+def test_no_figure_was_lost_from_the_papers_tables(paper_files: Path) -> None:
+    rows = list(csv.DictReader((paper_files / "results.csv").read_text().splitlines()))
+    figures = published_figures()
+    assert len(figures) == len(rows)
+    for row in rows:
+        stream = row["stream"].replace("-", "_") if row["stream"] != MEAN else MEAN
+        ours = figures[stream, row["learner"], row["backbone"], row["metric"].replace("lca5", "lca")]
+        assert (str(ours.value), "" if ours.stderr is None else str(ours.stderr)) == (row["value"], row["stderr"])
+        assert ours.tuned_on_stream == (row["tuning_level"] == "stream")
+
+
+# Formats
+
+NOTES = """\
+±: standard deviation over the seeds.
+In parentheses: the paper's figure.
+†: tuned on the whole stream, with sight of the later tasks.
+‡: only a part of the datasets was there: cifar10.
+Seeds 0, 1 (independent, mntdp-d), 0 (ewc); protocol paper; NVIDIA H200, 16 x86_64 cores; espalier 0.1.0, torch 2.11.0.
+"""
+
+TEXT = (
+    """\
+s_minus, resnet, protocol paper
+learner      seeds  A                     F                      T                       LCA                   memory MB          TFLOPs             seconds
+independent  2      0.688 ± 0.088 (0.56)  +0.000 ± 0.000 (0.00)  +0.000 ± 0.000 (0.00)   0.100 ± 0.000 (0.10)  14.6 ± 0.0 (14.6)  1746 ± 0 (292.0)   12.5 ± 0.0
+mntdp-d      2      0.750 ± 0.000 (0.67)  +0.000 ± 0.000 (0.00)  +0.312 ± 0.088 (+0.36)  0.100 ± 0.000 (0.16)  9.20 ± 0.00 (9.2)  1746 ± 0 (1876.0)  12.5 ± 0.0
+ewc †‡       1      0.375 (0.52†)         -0.125 (-0.02†)        +0.125 (+0.35†)         0.100 (0.13†)         9.20 (31.5†)       0.0312 (344.0†)    12.5
+"""
+    + NOTES
+    + """
+s_minus, resnet, protocol paper: test accuracy of the tasks at the end
+learner      seeds  t1 set_1       t2 set_2              t1 when learned       t2 - t1 when learned
+independent  2      0.750 ± 0.000  0.438 ± 0.088 (0.36)  0.750 ± 0.000 (0.72)  -0.312 ± 0.088 (-0.35)
+mntdp-d      2      0.750 ± 0.000  0.750 ± 0.000 (0.72)  0.750 ± 0.000 (0.72)  +0.000 ± 0.000 (0.00)
+ewc †‡       1      0.250          0.500 (0.71†)         0.750 (0.72†)         -0.250 (-0.01†)
+"""
+    + NOTES
+)
+
+MARKDOWN = (
+    """\
+### s_minus, resnet, protocol paper: test accuracy of the tasks at the end
+
+| learner | seeds | t1 set_1 | t2 set_2 | t1 when learned | t2 - t1 when learned |
+| --- | ---: | ---: | ---: | ---: | ---: |
+| independent | 2 | 0.750 ± 0.000 | 0.438 ± 0.088 (0.36) | 0.750 ± 0.000 (0.72) | -0.312 ± 0.088 (-0.35) |
+| mntdp-d | 2 | 0.750 ± 0.000 | 0.750 ± 0.000 (0.72) | 0.750 ± 0.000 (0.72) | +0.000 ± 0.000 (0.00) |
+| ewc †‡ | 1 | 0.250 | 0.500 (0.71†) | 0.750 (0.72†) | -0.250 (-0.01†) |
+
+"""
+    + NOTES.strip().replace("\n", "<br>\n")
+    + "\n"
+)
+
+LATEX = r"""\begin{table}[ht]
+\centering\footnotesize
+\caption{s\_minus, resnet, protocol paper: test accuracy of the tasks at the end}
+\begin{tabular}{lrrrrr}
+\toprule
+learner & seeds & t1 set\_1 & t2 set\_2 & t1 when learned & t2 $-$ t1 when learned \\
+\midrule
+independent & 2 & 0.750 $\pm$ 0.000 & 0.438 $\pm$ 0.088 (0.36) & 0.750 $\pm$ 0.000 (0.72) & $-$0.312 $\pm$ 0.088 ($-$0.35) \\
+mntdp-d & 2 & 0.750 $\pm$ 0.000 & 0.750 $\pm$ 0.000 (0.72) & 0.750 $\pm$ 0.000 (0.72) & +0.000 $\pm$ 0.000 (0.00) \\
+ewc $^\dagger$$^\ddagger$ & 1 & 0.250 & 0.500 (0.71$^\dagger$) & 0.750 (0.72$^\dagger$) & $-$0.250 ($-$0.01$^\dagger$) \\
+\bottomrule
+\end{tabular}
+\par $\pm$: standard deviation over the seeds.
+\par In parentheses: the paper's figure.
+\par $^\dagger$: tuned on the whole stream, with sight of the later tasks.
+\par $^\ddagger$: only a part of the datasets was there: cifar10.
+\par Seeds 0, 1 (independent, mntdp-d), 0 (ewc); protocol paper; NVIDIA H200, 16 x86\_64 cores; espalier 0.1.0, torch 2.11.0.
+\end{table}
+"""
+
+CSV = """\
+stream,backbone,protocol,learner,seeds,tuned,data_complete,hardware,versions,published_tuning,task_1,task_1_sd,acc_last,acc_last_sd,acc_last_published,acc_last_published_stderr,acc_first,acc_first_sd,acc_first_published,acc_first_published_stderr,delta,delta_sd,delta_published,delta_published_stderr
+s_minus,resnet,paper,independent,0 1,,true,"NVIDIA H200, 16 x86_64 cores","espalier 0.1.0, torch 2.11.0",task,0.75,0,0.4375,0.0883883,0.36,,0.75,0,0.72,,-0.3125,0.0883883,-0.35,
+s_minus,resnet,paper,mntdp-d,0 1,,true,"NVIDIA H200, 16 x86_64 cores","espalier 0.1.0, torch 2.11.0",task,0.75,0,0.75,0,0.72,,0.75,0,0.72,,0,0,0.00,
+s_minus,resnet,paper,ewc,0,strength 100,false,"NVIDIA H200, 16 x86_64 cores","espalier 0.1.0, torch 2.11.0",stream,0.25,,0.5,,0.71,,0.75,,0.72,,-0.25,,-0.01,
+"""
+
+
+def test_text(few: Path) -> None:
+    assert fmt.text(made(few)) == TEXT
+
+
+@pytest.mark.parametrize("width", [1, 80])
+def test_narrow_text_breaks_no_number_and_leaves_nothing_out(few: Path, width: int) -> None:
+    found = made(few, all_published=True)
+    narrow, wide = fmt.text(found, width), fmt.text(found)
+    assert "…" not in narrow
+    assert sorted(narrow.split()) == sorted(wide.split())
+    assert max(map(len, narrow.splitlines()[:4])) < 100
+
+
+def test_markdown(few: Path) -> None:
+    assert fmt.markdown(made(few)[1:]) == MARKDOWN
+
+
+def test_latex(few: Path) -> None:
+    assert fmt.latex(made(few)[1:]) == LATEX
+
+
+def test_latex_escapes_what_data_may_hold(tmp_path: Path) -> None:
+    write_run(tmp_path, "50%_{a}&b\\", stream="s#1")
+    shown = fmt.latex(made(tmp_path)[:1])
+    assert r"50\%\_\{a\}\&b\textbackslash{} & 1 & " in shown
+    assert r"\caption{s\#1, resnet, protocol paper}" in shown
+
+
+def test_csv(few: Path) -> None:
+    assert fmt.as_csv(made(few)[1:]) == CSV
+
+
+def test_csv_is_one_table_of_everything(tmp_path: Path) -> None:
+    five(tmp_path, "mntdp-d", 0)
+    rows = list(csv.DictReader(io.StringIO(fmt.as_csv(made(tmp_path)))))
+    assert [row["stream"] for row in rows] == [*FIVE, MEAN]
+    assert (rows[1]["avg_accuracy"], rows[1]["avg_accuracy_published"], rows[1]["acc_last"]) == (
+        "0.25",
+        "0.61",
+        "0.125",
+    )
+    assert (rows[5]["avg_accuracy"], rows[5]["transfer_s_plus_published"], rows[5]["acc_last"]) == ("0.5", "0.0", "")
+
+
+def test_small_amounts_keep_three_digits(tmp_path: Path) -> None:
+    write_run(tmp_path, tflops=0.05546, memory_mb=102.04, forgetting=-0.0001)
+    shown = fmt.text(tables(collect([tmp_path]), {}))
+    assert {"0.0555", "102", "+0.000"} <= set(shown.split())
+
+
+# The command
+
+
+def run(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(app, ["table", *map(str, arguments)])
+
+
+def test_the_command_prints_or_writes(few: Path, tmp_path: Path) -> None:
+    printed = run(few, "--format", "latex")
+    assert printed.exit_code == 0
+    file = tmp_path / "deep" / "tables.tex"
+    assert run(few, "--format", "latex", "--out", file).exit_code == 0
+    assert file.read_text(encoding="utf-8") == printed.stdout
+    assert [each.name for each in file.parent.iterdir()] == ["tables.tex"]
+
+
+def test_the_papers_figures_can_be_left_out_or_all_be_shown(few: Path) -> None:
+    assert "published" not in run(few, "--format", "csv", "--no-published").stdout
+    assert "pnn" not in run(few, "--format", "csv").stdout
+    assert "s_minus,resnet,paper,pnn,,," in run(few, "--format", "csv", "--all-published").stdout
+    assert isinstance(run(few, "--no-published", "--all-published").exception, InputError)
+
+
+def test_folders_that_overlap_count_once(few: Path) -> None:
+    assert run(few, few / "s_minus--ewc--resnet--seed0").stdout == run(few).stdout
+
+
+def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
+    one, other = write_run(tmp_path / "cpu"), write_run(tmp_path / "gpu")
+    with pytest.raises(InputError, match=f"{re.escape(one.name)}.*same run") as caught:
+        made(tmp_path)
+    assert str(other) in str(caught.value)
+
+
+def test_a_tuned_run_needs_only_its_own_record(few: Path) -> None:
+    trial = few / "s_minus--ewc--resnet--seed0" / "tried" / "strength-100"
+    for file in trial.iterdir():
+        file.unlink()
+    main, tasks = made(few)
+    assert line(main, "ewc").hardware == ()
+    assert tasks.columns[0].title == "t1 set_1"
+
+
+def test_bad_input_is_told(tmp_path: Path, few: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"no finished run in .*empty"):
+        collect([few, tmp_path / "empty"])
+    with pytest.raises(InputError, match=r"no folder .*nowhere"):
+        collect([tmp_path / "nowhere"])
+    assert run(few, "--format", "pdf").exit_code == 2
+    (tmp_path / "file").write_text("")
+    assert "choose another file" in str(run(few, "--out", tmp_path / "file" / "x").exception)
