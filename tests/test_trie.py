@@ -84,14 +84,24 @@ def test_different_prefixes_share_what_they_have_in_common(monkeypatch: pytest.M
 
 def test_members_pass_side_by_side_through_a_frozen_block_behind_a_trained_one(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = count_passes(monkeypatch)
-    trie(".aaaa", ".aaaa", ".aab.").forward(images(), training)
+    trie(".aaaa", ".aaaa", "a.aaa").forward(images(), training)
     assert passes == {
         ("stem", True): 1,
-        ("stage1", True): 1,
-        ("stage2", True): 1,
+        ("stem", False): 1,  # the trunk of a.aaa
+        ("stage1", True): 2,
+        ("stage2", True): 2,
         ("stage3", True): 2,
         ("head", True): 2,
     }
+
+
+def test_members_that_do_the_same_once_they_are_live_stay_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whatever order they come: those that are live already pass through a block at once."""
+    passes = count_passes(monkeypatch)
+    made = trie("aaaA.", ".....", "aaa..", "AAAAA", "aaAA.", ".aaaa")
+    made.forward(images(), training)
+    assert passes["stage3", True] == 3, "two that begin here, two that began before, and .aaaa"
+    assert [sorted(cell.members) for cell in made.cells[3]] == [[1, 3, 4], [5], [0, 2]]
 
 
 def test_a_gradient_flows_through_a_frozen_block_and_not_into_it() -> None:

@@ -4,7 +4,8 @@ Laid over each other the members form a trie. Where members have the same frozen
 *trunk*: a plain forward pass without gradient, computed once. From its first trained block on a member is *live*: at
 each block the live members form *cells*. A trained cell is a stack (one grouped convolution for all its members); a
 frozen cell, behind a trained block, is one module through which its members' activations pass side by side, with
-gradient.
+gradient. Members that do the same at every block once they are live share a *lane*: their activations stay together
+from block to block, and nothing has to be picked out or put in another order.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -18,12 +19,16 @@ from espalier.nets.layers import Stack
 from espalier.training.candidate import Copy, Member, ModuleStates, Reuse, Slot
 
 Prefix = tuple[str, ...]  # the modules of a frozen prefix
+# What a member does behind its first trained block, and at it, other than to train: (depth, the frozen module, or None
+# where only its norms are frozen).
+Lane = tuple[tuple[int, str | None], ...]
 Modes = Callable[[int], Mode]  # how the blocks run: a block's depth → a mode for one pass through it
 
 
 @dataclass(eq=False)
 class Cell:
-    """Members that do the same at one block: their stack if they train it, or the one module they pass through.
+    """Members of one lane that do the same at one block: their stack if they train it, or the one module they pass
+    through. They are in the order in which their activations lie.
 
     `parent` is the frozen prefix that feeds members that become live here; None: they are fed by the block before.
     """
@@ -32,7 +37,7 @@ class Cell:
     stack: Stack
     trained: bool
     parent: Prefix | None
-    frozen_norms: bool = False
+    lane: Lane = ()
 
     def rows_of(self, members: Container[int]) -> list[int]:
         return [row for row, number in enumerate(self.members) if number in members]
@@ -54,21 +59,25 @@ class Trie:
         self.members = list(members)
         self._indices: dict[tuple[int, ...], Tensor] = {}
         self.cells: list[list[Cell]] = []
+        live: dict[Lane, list[int]] = {}
         for depth in range(len(self.blocks)):
-            groups: dict[_Key, list[int]] = {}
+            cells = [self._cell(depth, lane, None, numbers, fresh[depth]) for lane, numbers in live.items()]
+            starting: dict[tuple[Lane, Prefix], list[int]] = {}
             for number, member in enumerate(self.members):
-                key = _group(member, depth)
-                if key is not None:
-                    groups.setdefault(key, []).append(number)
-            self.cells.append([self._cell(depth, key, group, fresh[depth]) for key, group in groups.items()])
+                if _first_trained(member) == depth:
+                    starting.setdefault((_lane(member), _prefix(member)), []).append(number)
+            cells += [self._cell(depth, *feed, numbers, fresh[depth]) for feed, numbers in starting.items()]
+            self.cells.append(cells)
+            live = _by_lane(cells)
 
-    def _cell(self, depth: int, key: "_Key", group: list[int], fresh: State) -> Cell:
-        if key.frozen is not None:
-            return Cell(group, {name: t[None] for name, t in self.modules[key.frozen].items()}, False, key.parent)
-        states = [self._initial(self.members[number].candidate[depth], fresh) for number in group]
+    def _cell(self, depth: int, lane: Lane, parent: Prefix | None, numbers: list[int], fresh: State) -> Cell:
+        frozen = dict(lane).get(depth)
+        if frozen is not None:
+            return Cell(numbers, {name: t[None] for name, t in self.modules[frozen].items()}, False, parent, lane)
+        states = [self._initial(self.members[number].candidate[depth], fresh) for number in numbers]
         stack = {name: torch.stack([s[name] for s in states]) for name in states[0]}
         stack = {name: tensor.requires_grad_(not is_buffer(name)) for name, tensor in stack.items()}
-        return Cell(group, stack, True, key.parent, key.frozen_norms)
+        return Cell(numbers, stack, True, parent, lane)
 
     def _initial(self, slot: Slot, fresh: State) -> State:
         return self.modules[slot.module] if isinstance(slot, Copy) else fresh
@@ -81,46 +90,17 @@ class Trie:
         """Logits of all members, in their order: (batch, members, classes)."""
         # Grouped convolutions are faster in this layout, on processors by a seventh, on GPUs by more.
         trunk: dict[Prefix, Tensor] = {(): x.contiguous(memory_format=torch.channels_last)}
-        order: list[int] = []
-        live: Tensor | None = None
+        live: dict[Lane, Tensor] = {}
         for depth, block in enumerate(self.blocks):
-            outputs = [self._compute(block, cell, trunk, order, live, modes(depth)) for cell in self.cells[depth]]
-            order = [number for cell in self.cells[depth] for number in cell.members]
-            live = torch.cat(outputs, 1) if len(outputs) > 1 else outputs[0] if outputs else None
+            outputs: dict[Lane, list[Tensor]] = {}
+            for cell in self.cells[depth]:
+                given = live[cell.lane] if cell.parent is None else trunk[cell.parent]
+                outputs.setdefault(cell.lane, []).append(_compute(block, depth, cell, given, modes(depth)))
+            live = {lane: torch.cat(parts, 1) if len(parts) > 1 else parts[0] for lane, parts in outputs.items()}
             trunk = self._grow_trunk(trunk, depth)
-        assert live is not None
-        logits = live.view(len(x), len(order), -1)
+        order = [number for numbers in _by_lane(self.cells[-1]).values() for number in numbers]
+        logits = torch.cat(list(live.values()), 1).view(len(x), len(order), -1)
         return logits if order == sorted(order) else logits[:, self._index(_inverse(order), x.device)]
-
-    def _compute(
-        self, block: Block, cell: Cell, trunk: dict[Prefix, Tensor], order: list[int], live: Tensor | None, mode: Mode
-    ) -> Tensor:
-        if cell.frozen_norms:
-            mode = replace(mode, frozen_norms=True)
-        if cell.parent is not None:
-            return block.forward(cell.stack, trunk[cell.parent], mode)
-        assert live is not None
-        x = self._select(live, order, cell.members)
-        if cell.trained:
-            return block.forward(cell.stack, x, mode)
-        count = len(cell.members)
-        if x.is_cuda:  # the layout stays as it is, where copies cost more than the module's weights once per member
-            return block.forward({name: t.expand(count, *t.shape[1:]) for name, t in cell.stack.items()}, x, EVAL)
-        # One module for all members of the cell: they pass through it as if they were more images.
-        folded = x.reshape(len(x) * count, x.shape[1] // count, *x.shape[2:])
-        out = block.forward(cell.stack, folded, EVAL)
-        return out.reshape(len(x), -1, *out.shape[2:])
-
-    def _select(self, live: Tensor, order: list[int], members: list[int]) -> Tensor:
-        """The channels of `members`, which lie in `live` in the given order: a view where they are neighbours."""
-        if members == order:
-            return live
-        width = live.shape[1] // len(order)
-        places = [order.index(number) for number in members]
-        if places == list(range(places[0], places[0] + len(places))):
-            return live.narrow(1, places[0] * width, len(places) * width)
-        per_member = live.view(len(live), len(order), width, *live.shape[2:])
-        return per_member[:, self._index(places, live.device)].flatten(1, 2)
 
     def _index(self, places: list[int], device: torch.device) -> Tensor:
         """Made once: a step must not wait for a copy to the device."""
@@ -152,6 +132,19 @@ class Trie:
             cells[:] = [cell for cell in cells if cell.members]
 
 
+def _compute(block: Block, depth: int, cell: Cell, x: Tensor, mode: Mode) -> Tensor:
+    if cell.trained:
+        norms_frozen = (depth, None) in cell.lane
+        return block.forward(cell.stack, x, replace(mode, frozen_norms=True) if norms_frozen else mode)
+    count = len(cell.members)
+    if x.is_cuda:  # the layout stays as it is, where copies cost more than the module's weights once per member
+        return block.forward({name: t.expand(count, *t.shape[1:]) for name, t in cell.stack.items()}, x, EVAL)
+    # One module for all members of the cell: they pass through it as if they were more images.
+    folded = x.reshape(len(x) * count, x.shape[1] // count, *x.shape[2:])
+    out = block.forward(cell.stack, folded, EVAL)
+    return out.reshape(len(x), -1, *out.shape[2:])
+
+
 def evaluating(depth: int) -> Mode:
     return EVAL
 
@@ -166,24 +159,28 @@ def take_rows(stack: Stack, rows: list[int]) -> Stack:
     return {name: tensor.detach()[rows].requires_grad_(tensor.requires_grad) for name, tensor in stack.items()}
 
 
-@dataclass(frozen=True)
-class _Key:
-    """What the members of a cell have in common: the prefix that feeds them, and the module if it is a frozen one."""
-
-    parent: Prefix | None
-    frozen: str | None = None
-    frozen_norms: bool = False
+def _first_trained(member: Member) -> int:
+    return next(depth for depth, slot in enumerate(member.candidate) if not isinstance(slot, Reuse))
 
 
-def _group(member: Member, depth: int) -> _Key | None:
-    """What cell a member is in at a block; None: in none, as it is not live yet."""
-    frozen = [slot.module if isinstance(slot, Reuse) else None for slot in member.candidate[: depth + 1]]
-    live_before = None in frozen[:-1]
-    slot = member.candidate[depth]
-    if isinstance(slot, Reuse):
-        return _Key(None, slot.module) if live_before else None
-    prefix = None if live_before else tuple(module for module in frozen[:-1] if module is not None)
-    return _Key(prefix, frozen_norms=isinstance(slot, Copy) and slot.keep_statistics)
+def _prefix(member: Member) -> Prefix:
+    """The frozen modules before the first trained block."""
+    return tuple(s.module for s in member.candidate[: _first_trained(member)] if isinstance(s, Reuse))
+
+
+def _lane(member: Member) -> Lane:
+    behind = list(enumerate(member.candidate))[_first_trained(member) :]
+    frozen = [(depth, slot.module) for depth, slot in behind if isinstance(slot, Reuse)]
+    frozen_norms = [(depth, None) for depth, slot in behind if isinstance(slot, Copy) and slot.keep_statistics]
+    return (*frozen, *frozen_norms)
+
+
+def _by_lane(cells: Sequence[Cell]) -> dict[Lane, list[int]]:
+    """The members of each lane, in the order in which its activations lie behind these cells."""
+    numbers: dict[Lane, list[int]] = {}
+    for cell in cells:
+        numbers.setdefault(cell.lane, []).extend(cell.members)
+    return numbers
 
 
 def _inverse(order: list[int]) -> list[int]:
