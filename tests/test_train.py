@@ -12,7 +12,7 @@ from torch import Tensor
 from espalier.errors import InputError
 from espalier.nets import State, backbone
 from espalier.training import Candidate, Fresh, Job, Member, Reuse, Setting, Trained, best, describe, protocol, train
-from espalier.training.candidate import modules_named, standard_error
+from espalier.training.candidate import modules_named
 from espalier.training.plain import train_one_by_one
 from espalier.training.train import _Run
 from espalier.training.trie import Trie
@@ -307,18 +307,3 @@ def test_candidates_say_what_they_are() -> None:
         "a.stem", "a.stage1", "b.stage2", "b.stage1", "b.stage3",
     }  # fmt: skip
     assert modules_named([(Fresh(), Fresh())]) == set()
-
-
-def test_within_a_distance_of_the_best_more_re_use_wins() -> None:
-    results = [result(".....", 1.0), result("aa...", 0.97), result(".aaaa", 0.96), result("aaaa.", 0.5)]
-    assert best(results) is results[0]
-    assert best(results, 0.031) is results[1]
-    assert best(results, 0.041) is results[2]
-    equal = [result(".aaaa", 0.96), result("aaaa.", 0.98), results[0]]
-    assert best(equal, 0.05) is equal[1]
-
-
-def test_the_standard_error_of_an_accuracy() -> None:
-    assert standard_error(0.5, 10**6) == pytest.approx(0.5e-3, rel=1e-3)
-    assert 1 / 30 < standard_error(1.0, 30) < 2 / 30
-    assert standard_error(0.0, 30) == pytest.approx(standard_error(1.0, 30))

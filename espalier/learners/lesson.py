@@ -27,7 +27,6 @@ from espalier.training import (
     best,
     describe,
     fit,
-    standard_error,
     train,
 )
 from espalier.training import Protocol as TrainingProtocol
@@ -110,15 +109,13 @@ class Lesson:
         replace_copied: bool = False,
         settings: Sequence[Setting] | None = None,
         rules: Rules = PLAIN,
-        tolerance: float = 0.0,
     ) -> "Learned":
         """Train all, keep the best. `replace_copied`: old tasks that used a copied module now use the copy."""
-        return self.keep(self.train(candidates, settings, rules), replace_copied, tolerance)
+        return self.keep(self.train(candidates, settings, rules), replace_copied)
 
-    def keep(self, outcome: Outcome, replace_copied: bool = False, tolerance: float = 0.0) -> "Learned":
-        """Keep the best of what was trained; those within as many standard errors of it as `tolerance` are tied."""
-        highest = max(result.val_accuracy for result in outcome.results)
-        chosen = best(outcome.results, tolerance * standard_error(highest, len(self.task.val)))
+    def keep(self, outcome: Outcome, replace_copied: bool = False, chosen: Trained | None = None) -> "Learned":
+        """Keep one of what was trained (None: the best)."""
+        chosen = chosen or best(outcome.results)
         path = tuple(
             self._module_name(slot, b) for slot, b in zip(chosen.member.candidate, self._blocks(), strict=True)
         )

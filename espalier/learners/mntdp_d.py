@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from espalier.learners.lesson import Learned, Lesson
 from espalier.learners.options import option
 from espalier.learners.prior import Prior
+from espalier.learners.second_look import second_look
 from espalier.learners.space import Space
 
 
@@ -17,13 +18,12 @@ from espalier.learners.space import Space
 class MntdpD:
     prior: Prior = option(Prior(), "which past paths to search around")
     space: Space = option(Space(), "which candidates to build around them")
-    tolerance: float = option(
-        0.0, "candidates this many standard errors below the best validation accuracy count as good; more re-use wins"
-    )
+    tolerance: float = option(0.0, "candidates this many standard errors below the best get a second look (0: none)")
 
     def learn(self, lesson: Lesson) -> Learned:
         if not lesson.library.tasks:
             return lesson.keep_best(self.space.candidates(lesson, []))
-        candidates = self.space.candidates(lesson, self.prior.choose(lesson))
-        learned = lesson.keep_best(candidates, tolerance=self.tolerance)
-        return replace(learned, flops=learned.flops + self.prior.flops(lesson))
+        outcome = lesson.train(self.space.candidates(lesson, self.prior.choose(lesson)))
+        look = second_look(lesson, outcome.results, self.tolerance)
+        learned = lesson.keep(outcome, chosen=look.chosen)
+        return replace(learned, flops=learned.flops + self.prior.flops(lesson) + look.flops)

@@ -11,7 +11,6 @@ from espalier.training.candidate import (
     Trained,
     best,
     describe,
-    standard_error,
 )
 from espalier.training.job import Job
 from espalier.training.model import Model
@@ -39,6 +38,5 @@ __all__ = [
     "describe",
     "fit",
     "protocol",
-    "standard_error",
     "train",
 ]

@@ -4,7 +4,6 @@ A slot says what a candidate does at one block; a candidate is one slot per bloc
 hyper-parameter grid; a member is one candidate under one setting.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -80,24 +79,15 @@ class Trained:
     early: tuple[tuple[State | None, ...], ...]
 
 
-def best(results: Sequence[Trained], within: float = 0.0) -> Trained:
-    """The highest validation accuracy. Those that are not more than `within` below it are tied: among them goes first
-    more re-use, then the higher accuracy, then the first setting, then the first given."""
+def best(results: Sequence[Trained]) -> Trained:
+    """The highest validation accuracy; ties go to more re-use, then to the first setting, then to the first given."""
     settings = list(dict.fromkeys(r.member.setting for r in results))
-    highest = max(result.val_accuracy for result in results)
 
-    def merit(result: Trained) -> tuple[int, float, int]:
+    def merit(result: Trained) -> tuple[float, int, int]:
         re_used = sum(isinstance(slot, Reuse) for slot in result.member.candidate)
-        return re_used, result.val_accuracy, -settings.index(result.member.setting)
+        return result.val_accuracy, re_used, -settings.index(result.member.setting)
 
-    return max((r for r in results if r.val_accuracy >= highest - within), key=merit)
-
-
-def standard_error(accuracy: float, images: int) -> float:
-    """Of an accuracy measured on so many images; with two right and two wrong answers added, as Agresti and Coull
-    do, so that it is not 0 where all answers were right."""
-    share = (accuracy * images + 2) / (images + 4)
-    return math.sqrt(share * (1 - share) / (images + 4))
+    return max(results, key=merit)
 
 
 def modules_named(candidates: Sequence[Candidate]) -> set[str]:

@@ -1,0 +1,67 @@
+"""Which of the trained candidates is kept, where few validation images cannot tell them apart. Not in the paper.
+
+A candidate's validation accuracy is that of its luckiest moment: the highest of hundreds of measurements, on as few as
+30 images. Those that are not more than a standard error below the best are therefore looked at a second time, on the
+same images shifted and mirrored at random, as in training but not seen in it. A path that is re-used whole was measured
+once, without luck: where it is among them, it is kept.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from espalier.learners.lesson import Lesson
+from espalier.training import Job, Reuse, Trained, best
+from espalier.training.candidate import modules_named
+from espalier.training.cost import forward_flops
+from espalier.training.job import shifted, stands_still
+
+VIEWS = 10  # of every validation image
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    chosen: Trained
+    flops: int
+
+
+def second_look(lesson: Lesson, results: Sequence[Trained], tolerance: float) -> Look:
+    """Candidates within `tolerance` standard errors of the best count as tied."""
+    first = best(results)
+    within = tolerance * standard_error(first.val_accuracy, len(lesson.task.val))
+    tied = [result for result in results if result.val_accuracy >= first.val_accuracy - within]
+    whole = [result for result in tied if not result.member.trains]
+    if whole or tolerance == 0 or len(tied) == 1 or stands_still(lesson.task):
+        return Look(best(whole) if whole else first, 0)
+    job = lesson.job({name: lesson.library.state(name) for name in modules_named([r.member.candidate for r in tied])})
+    x, y = _views(job)
+    again = [replace(result, val_accuracy=_accuracy(job, result, x, y)) for result in tied]
+    lesson.record("second look", {"tied": len(tied), "accuracies": [result.val_accuracy for result in again]})
+    return Look(tied[again.index(best(again))], len(tied) * len(x) * forward_flops(job.backbone))
+
+
+def standard_error(accuracy: float, images: int) -> float:
+    """Of an accuracy measured on so many images; with two right and two wrong answers added, as Agresti and Coull
+    do, so that it is not 0 where all answers were right."""
+    share = (accuracy * images + 2) / (images + 4)
+    return math.sqrt(share * (1 - share) / (images + 4))
+
+
+def _views(job: Job) -> tuple[Tensor, Tensor]:
+    draw, val = job.generator("second look"), job.task.val
+    return torch.cat([shifted(val.x, job.protocol, draw) for _ in range(VIEWS)]), val.y.repeat(VIEWS)
+
+
+def _accuracy(job: Job, result: Trained, x: Tensor, y: Tensor) -> float:
+    slots = zip(result.member.candidate, result.states, strict=True)
+    states = [job.modules[slot.module] if isinstance(slot, Reuse) else state for slot, state in slots]
+    known = [state for state in states if state is not None]
+    size = job.protocol.eval_batch
+    correct = torch.zeros((), dtype=torch.long, device=job.device)
+    for images, labels in zip(torch.split(x, size), torch.split(y, size), strict=True):
+        with job.precision():
+            correct += (job.backbone.forward(known, job.task.normalise(images)).argmax(1) == labels).sum()
+    return int(correct) / len(x)
