@@ -4,7 +4,6 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from espalier.data.drawn import faces, flags, glyphs, letters, shapes, textures
 from espalier.data.imageset import Dataset, Images, ImageSet
@@ -38,6 +37,8 @@ BATCH = 50  # images drawn at once: keeps the work in the processor's cache
 
 def digits() -> Dataset:
     """scikit-learn's 1,797 scanned digits; 60 of each class, always the same, are the test split."""
+    from sklearn.datasets import load_digits  # takes two seconds, and only this needs it
+
     raw = load_digits()
     images = np.rint(raw.images * (255 / 16)).astype(np.uint8)[..., None]
     labels = raw.target.astype(np.int64)

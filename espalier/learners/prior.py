@@ -22,7 +22,7 @@ from espalier.training.job import eval_batches
 
 NEIGHBOURS = 5
 MOST_IMAGES = 1000  # of each split, taken evenly from the classes
-BATCH = 100  # the activations of all past prefixes are held for one batch at a time
+BATCH = 500  # the activations of one past path are held for one batch at a time
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,11 @@ def _features(
     collected: dict[Path, list[Tensor]] = {trunk: [] for trunk in trunks}
     for x, _ in eval_batches(task, split, BATCH):
         known: dict[Path, Tensor] = {(): x}
-        for trunk in trunks:
-            collected[trunk].append(_through(lesson.backbone, trunk, modules, known).flatten(1))
+        for trunk in sorted(trunks):  # those that share a prefix come one after another
+            known = {prefix: passed for prefix, passed in known.items() if trunk[: len(prefix)] == prefix}
+            with lesson.job({}).precision():
+                features = _through(lesson.backbone, trunk, modules, known)
+            collected[trunk].append(features.flatten(1).to(x.dtype))
     return {trunk: torch.cat(parts) for trunk, parts in collected.items()}
 
 

@@ -51,9 +51,18 @@ Watch = Callable[[Moment], None]
 
 
 def run_in(
-    folder: Path, settings: Settings, used: Learner, data: DataFolder | str | Path | None, device: str, watch: Watch
+    folder: Path,
+    settings: Settings,
+    used: Learner,
+    data: DataFolder | str | Path | None,
+    device: str,
+    watch: Watch,
+    judged_on_val: bool = False,
 ) -> dict[str, Any]:
-    """Do a run in its folder, or what is left of it, and return its result. A finished run is not done again."""
+    """Do a run in its folder, or what is left of it, and return its result. A finished run is not done again.
+
+    `judged_on_val`: the result has the mean validation accuracy on all tasks at the end, too.
+    """
     chosen = stream(settings.stream, settings.seed, data)
     asked = asked_for(settings, repr(used))
     check_begun(folder, asked)
@@ -66,7 +75,7 @@ def run_in(
             f"name the folder that holds the images with --data."
         )
     with _threads(settings):
-        return _Loop(settings, asked, used, folder, chosen, _device(device), watch).run()
+        return _Loop(settings, asked, used, folder, chosen, _device(device), watch, judged_on_val).run()
 
 
 def asked_for(settings: Settings, learner: str) -> dict[str, Any]:
@@ -121,7 +130,9 @@ class _Loop:
         chosen: Stream,
         device: torch.device,
         watch: Watch,
+        judged_on_val: bool,
     ) -> None:
+        self.judged_on_val = judged_on_val
         self.settings, self.asked, self.learner = settings, asked, used
         self.folder, self.stream, self.device, self.watch = folder, chosen, device, watch
         self.protocol = protocol(settings.protocol)
@@ -189,8 +200,21 @@ class _Loop:
         if "learned" not in on_record:
             entry = self.library.tasks[name]
             self.records.append("learned", task=name, path=list(entry.path), **entry.info)
-        row = [self._accuracy(i, task if i == index else None) for i in range(index + 1)]
-        self.records.append("evaluated", task=name, accuracy=row, memory_mb=self._memory_mb(), paths=self._paths())
+        self._evaluate(index, name, task)
+
+    def _evaluate(self, index: int, name: str, task: Task) -> None:
+        """Test accuracy on all tasks now. A path that is the one last recorded predicts what it predicted then."""
+        evaluated = [event for event in self.records.events if event["event"] == "evaluated"]
+        before = {task: tuple(path) for event in evaluated for task, path in event["paths"].items()}
+        paths = {known: entry.path for known, entry in self.library.tasks.items()}
+        row = [
+            evaluated[-1]["accuracy"][i]
+            if before.get(known) == path
+            else self._accuracy(i, task if i == index else None)
+            for i, (known, path) in enumerate(paths.items())
+        ]
+        new = {known: list(path) for known, path in paths.items() if before.get(known) != path}
+        self.records.append("evaluated", task=name, accuracy=row, memory_mb=self._memory_mb(), paths=new)
 
     def _learn(self, index: int, name: str, task: Task) -> None:
         def progress(step: int, most: int, members: int, best: float) -> None:
@@ -243,13 +267,8 @@ class _Loop:
         return curve
 
     def _accuracy(self, index: int, task: Task | None) -> float:
-        """Test accuracy on a task now. A path that did not change since it was last evaluated predicts the same."""
-        name = _task_name(index)
-        path = self.library.tasks[name].path
-        for event in reversed(self.records.events):
-            if event["event"] == "evaluated" and tuple(event["paths"].get(name, ())) == path:
-                return float(event["accuracy"][index])
         task = task or self.stream[index].to(self.device)
+        name = _task_name(index)
         return accuracy(task, network_of(self.library, name), self._states(name), self.protocol.eval_batch)
 
     def _states(self, name: str) -> list[State]:
@@ -271,9 +290,6 @@ class _Loop:
         channels, height, width = task.train.x.shape[1:]
         return backbone(self.settings.backbone, (channels, height, width), task.n_classes)
 
-    def _paths(self) -> dict[str, list[str]]:
-        return {name: list(entry.path) for name, entry in self.library.tasks.items()}
-
     def _result(self) -> dict[str, Any]:
         matrix = [event["accuracy"] for event in self.records.events if event["event"] == "evaluated"]
         infos = [self.library.tasks[_task_name(i)].info for i in range(len(self.stream))]
@@ -285,8 +301,9 @@ class _Loop:
             "tflops": tflops(sum(info["paper_flops"] for info in infos)),
             "tflops_executed": tflops(sum(info["flops"] for info in infos)),
             "last_task_accuracy": matrix[-1][-1],
-            "avg_val_accuracy": fmean(self._val_accuracy(i) for i in range(len(self.stream))),
         }
+        if self.judged_on_val:
+            metrics["avg_val_accuracy"] = fmean(self._val_accuracy(i) for i in range(len(self.stream)))
         return {
             "schema": SCHEMA,
             **asdict(self.settings),

@@ -18,7 +18,7 @@ from espalier.training import protocol
 
 TRIED = "tried"
 
-One = Callable[[Path, Learner, Watch], dict[str, Any]]  # a run in a folder
+One = Callable[[Path, Learner, Watch], dict[str, Any]]  # one of several runs, in a folder of its own
 
 
 def run(
@@ -35,20 +35,21 @@ def run(
     """
     folder = Path(out) / settings.folder_name
 
-    def one(where: Path, used: Learner, watching: Watch) -> dict[str, Any]:
-        return run_in(where, settings, used, data, device, watching)
-
     if own_learner is not None:
-        return one(folder, own_learner, watch)
+        return run_in(folder, settings, own_learner, data, device, watch)
     known = entry(settings.learner)
     if known.tuned is None:
-        return one(folder, known.learner, watch)
+        return run_in(folder, settings, known.learner, data, device, watch)
     values = protocol(settings.protocol).strengths
     asked = asked_for(settings, f"{known.learner!r} with {known.tuned} of {values}")
     check_begun(folder, asked)
     if (folder / "result.json").is_file():
         return finished(folder / "result.json")
     write_json(folder / "run.json", asked)
+
+    def one(where: Path, used: Learner, watching: Watch) -> dict[str, Any]:
+        return run_in(where, settings, used, data, device, watching, judged_on_val=True)
+
     return _best_on_the_stream(folder, known.learner, known.tuned, values, watch, one)
 
 

@@ -21,7 +21,8 @@ from espalier.training.model import Model, TrieModel
 from espalier.training.trie import Cell, take_rows
 
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
-PACK_WHEN_LEFT = 0.25  # the share of a stack that must have stopped before it is packed again
+PACK_WHEN_LEFT = 0.25  # the share of the members that must have stopped before the others are packed again
+PACK_CAPTURED_WHEN_LEFT = 0.5  # and where steps are captured: all of them have to be captured anew
 
 Progress = Callable[[int, int, int, float], None]  # step, most steps there can be, members still training, best so far
 
@@ -165,7 +166,8 @@ class _Run:
                 self.active[number] = False
         self.best_seen = max(self.best_seen, float(self.best_accuracy.max()))
         self.progress(self.step, most, len(waited) - len(self.stopped), self.best_seen)
-        if len(self.stopped) >= max(1, PACK_WHEN_LEFT * len(self.model.members)):
+        share = PACK_WHEN_LEFT if self.model.graphs is None else PACK_CAPTURED_WHEN_LEFT
+        if len(self.stopped) >= max(1, share * len(self.model.members)):
             self._leave(list(self.stopped))
 
     def _judge(self) -> None:
