@@ -52,11 +52,12 @@ def usable(x: Tensor, beside: Tensor | None) -> bool:
     return beside.shape == x.shape or (beside.shape[1] % COLUMNS == 0 and not beside.requires_grad)
 
 
+@torch.no_grad()
 def known(weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: float) -> Norm:
-    """By statistics from before."""
-    deviation = torch.rsqrt(var + epsilon)
-    scale = weight * deviation
-    return Norm(weight, bias, mean, deviation, scale, bias - mean * scale, False)
+    """By statistics from before; `weight` and `bias` are not trained."""
+    deviation, scale, shift = torch.empty(3, len(weight), device=weight.device).unbind()
+    kernels.prepare[(len(weight) // COLUMNS,)](weight, bias, mean, var, deviation, scale, shift, epsilon, COLUMNS)
+    return Norm(weight, bias, mean, deviation, scale, shift, False)
 
 
 @torch.no_grad()

@@ -69,6 +69,17 @@ def statistics(
 
 
 @triton.jit
+def prepare(weight, bias, mean, var, deviation, scale, shift, epsilon, COLUMNS: tl.constexpr):
+    """What a norm needs, by statistics from before."""
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inverse = 1.0 / tl.sqrt(tl.load(var + column) + epsilon)
+    factor = tl.load(weight + column) * inverse
+    tl.store(deviation + column, inverse)
+    tl.store(scale + column, factor)
+    tl.store(shift + column, tl.load(bias + column) - tl.load(mean + column) * factor)
+
+
+@triton.jit
 def apply(
     x,
     beside,
@@ -211,18 +222,36 @@ def backward_apply(
 
 @triton.jit
 def adam(
-    value, gradient, first, second, rates, decays, corrections, each, total, beta1, beta2, epsilon, SIZE: tl.constexpr
+    value,
+    gradient,
+    first,
+    second,
+    rates,
+    decays,
+    steps,
+    each,
+    total,
+    BETA1: tl.constexpr,
+    BETA2: tl.constexpr,
+    LOG_BETA1: tl.constexpr,
+    LOG_BETA2: tl.constexpr,
+    EPSILON: tl.constexpr,
+    SIZE: tl.constexpr,
 ):
+    """A step of Adam; `steps` counts them, this one included. The logarithms are to base 2."""
     place = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     there = place < total
     member = place // each
+    count = tl.load(steps)  # float64: the corrections of the first steps are differences of nearly equal numbers
+    correction1 = (1 - tl.exp2(count * LOG_BETA1)).to(tl.float32)
+    correction2 = (1 - tl.exp2(count * LOG_BETA2)).to(tl.float32)
     old = tl.load(value + place, mask=there)
     slope = tl.load(gradient + place, mask=there) + old * tl.load(decays + member, mask=there)
     mean = tl.load(first + place, mask=there)
-    mean += (slope - mean) * (1 - beta1)
-    square = tl.load(second + place, mask=there) * beta2 + slope * slope * (1 - beta2)
+    mean += (slope - mean) * (1 - BETA1)
+    square = tl.load(second + place, mask=there) * BETA2 + slope * slope * (1 - BETA2)
     tl.store(first + place, mean, mask=there)
     tl.store(second + place, square, mask=there)
-    rate = tl.load(rates + member, mask=there) / tl.load(corrections)
-    step = rate * mean / (tl.sqrt(square / tl.load(corrections + 1)) + epsilon)
+    rate = tl.load(rates + member, mask=there) / correction1
+    step = rate * mean / (tl.sqrt(square / correction2) + EPSILON)
     tl.store(value + place, old - step, mask=there)

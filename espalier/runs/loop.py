@@ -263,7 +263,8 @@ class _Loop:
                 to_device(self.library.state(module), self.device) if state is None else state
                 for module, state in zip(path, early, strict=True)
             ]
-            curve.append(accuracy(task, learned.network or network, states, self.protocol.eval_batch))
+            with Speed.of(self.device).precision(self.device):  # no prediction that anybody will ask for again
+                curve.append(accuracy(task, learned.network or network, states, self.protocol.eval_batch))
         return curve
 
     def _accuracy(self, index: int, task: Task | None) -> float:

@@ -3,6 +3,7 @@
 The same arithmetic as torch.optim.Adam (betas 0.9 and 0.999, epsilon 1e-8, L2 added to the gradient).
 """
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -51,7 +52,6 @@ class Adam:
 
     def _step_on_gpu(self, gradients: tuple[Tensor, ...]) -> None:
         """The same in one pass over each parameter."""
-        corrections = torch.stack([1 - BETA1**self.steps, 1 - BETA2**self.steps]).float()
         for p, gradient, first, second in zip(self.parameters, gradients, self.first, self.second, strict=True):
             fused.kernels.adam[(-(-p.numel() // SIZE),)](
                 p.detach(),
@@ -60,11 +60,13 @@ class Adam:
                 second,
                 self.lr,
                 self.weight_decay,
-                corrections,
+                self.steps,
                 p[0].numel(),
                 p.numel(),
                 BETA1,
                 BETA2,
+                math.log2(BETA1),
+                math.log2(BETA2),
                 EPSILON,
                 SIZE,
             )

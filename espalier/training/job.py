@@ -29,6 +29,10 @@ class Speed:
     def of(device: torch.device) -> "Speed":
         return FAST if device.type == "cuda" else SLOW
 
+    def precision(self, device: torch.device) -> AbstractContextManager[object]:
+        """Where networks compute: convolutions and products in bfloat16, if that is wanted; weights stay float32."""
+        return torch.autocast(device.type, torch.bfloat16) if self.bf16 else nullcontext()
+
 
 SLOW, FAST = Speed(), Speed(bf16=True, graphs=True)
 
@@ -47,8 +51,7 @@ class Job:
     speed: Speed = SLOW
 
     def precision(self) -> AbstractContextManager[object]:
-        """Where networks compute: convolutions and products in bfloat16, if that is wanted; weights stay float32."""
-        return torch.autocast(self.device.type, torch.bfloat16) if self.speed.bf16 else nullcontext()
+        return self.speed.precision(self.device)
 
     def fresh(self) -> list[State]:
         """How fresh modules begin: the same for all candidates of the task."""

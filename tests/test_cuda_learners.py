@@ -1,0 +1,34 @@
+"""Every learner on a GPU: it learns, keeps its promise, and the same seed gives the same result. Skipped without one."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from espalier.learners import LEARNERS, entry
+from espalier.runs import run
+from tests.small_streams import install, settings
+
+install()
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+BACKBONES = {"den": "fc-x0.03", "rcl": "fc-x0.03"}
+CASES = [(name, BACKBONES.get(name, "tiny")) for name in LEARNERS] + [
+    (name, "resnet") for name in ("independent", "finetune", "mntdp-d", "mntdp-d-plus", "mntdp-s", "pnn", "online-ewc")
+]
+
+
+def result_of(learner: str, backbone: str, out: Path) -> dict[str, Any]:
+    result = run(settings(learner, backbone=backbone), out, device="cuda")
+    return {key: value for key, value in result.items() if key != "seconds"}
+
+
+@pytest.mark.parametrize(("learner", "backbone"), CASES)
+def test_it_learns_on_a_gpu_and_the_same_seed_gives_the_same_result(
+    learner: str, backbone: str, tmp_path: Path
+) -> None:
+    result = result_of(learner, backbone, tmp_path / "one")
+    assert result["accuracy"][0][0] > (0.3 if backbone != "resnet" else 0.2), "chance is 0.2"
+    if not entry(learner).forgets:
+        assert result["metrics"]["forgetting"] == 0
+    assert result_of(learner, backbone, tmp_path / "other") == result
