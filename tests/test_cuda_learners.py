@@ -1,4 +1,4 @@
-"""Every learner on a GPU: it learns, keeps its promise, and the same seed gives the same result. Skipped without one."""
+"""Every learner on a GPU: it learns, keeps its promise, and the same seed gives the same result."""
 
 from pathlib import Path
 from typing import Any
