@@ -2,7 +2,7 @@
 about blocks.
 
 Between convolutions of 64 channels a GPU waits for memory, and every pass over the activations counts. Done one after
-another, norm, addition and ReLU pass over them 13 times in a training step; here 6 to 8 times. Activations in the
+another, norm, addition and ReLU pass over them 13 times in a training step; here 8 or 10 times. Activations in the
 channels-last layout are a matrix, a row for each place of each image, a column for each channel of each member.
 """
 
@@ -20,7 +20,7 @@ except ImportError:  # Triton comes with PyTorch for GPUs
 __all__ = ["Norm", "kernels", "known", "measured", "norm_relu", "usable"]
 
 COLUMNS = 64  # there must be a multiple of it
-ROWS = 32  # of the tile that a program holds; it is 64 columns wide, or 128 where nothing is summed up
+ROWS = 32  # of the tile that a program holds (see `signs` in kernels); it is 64 columns wide, 128 if nothing is summed
 PROGRAMS = 1024  # about as many as keep a GPU busy with sums
 SUMS_WARPS = 8
 
@@ -100,68 +100,43 @@ class NormRelu(torch.autograd.Function):
     ) -> Tensor:
         rows, columns = _matrix(x)
         out, other = torch.empty_like(x), x if beside is None else beside
-        second = beside_norm or norm
-        kernels.apply[_tiles(rows, columns, _wide(other.shape[1]))](
-            x, other, out, norm.scale, norm.shift, second.scale, second.shift,
-            rows, columns, other.shape[1], beside is not None, beside_norm is not None, ROWS, _wide(other.shape[1]),
+        second, wide = beside_norm or norm, _wide(other.shape[1])
+        adds, norms = beside is not None, beside_norm is not None
+        marks = adds and any(ctx.needs_input_grad)
+        signs = torch.empty(-(-rows // ROWS) if marks else 0, columns, dtype=torch.int32, device=x.device)
+        kernels.apply[_tiles(rows, columns, wide)](
+            x, other, out, signs, norm.scale, norm.shift, second.scale, second.shift,
+            rows, columns, other.shape[1], adds, norms, marks, ROWS, wide,
         )  # fmt: skip
-        # Without an addition, the sign of the output follows from x, and is not read again.
-        ctx.save_for_backward(x, other if beside_norm is not None else x, x if beside is None else out)
-        ctx.norm, ctx.beside_norm, ctx.adds = norm, beside_norm, beside is not None
+        ctx.save_for_backward(x, other if norms else x, signs)
+        ctx.norm, ctx.second, ctx.adds, ctx.norms = norm, second, adds, norms
         return out
 
     @staticmethod
     def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
-        x, other, out = ctx.saved_tensors
-        norm, second = ctx.norm, ctx.beside_norm or ctx.norm
-        adds, norms = ctx.adds, ctx.beside_norm is not None
+        x, other, signs = ctx.saved_tensors
+        norm, second, adds, norms = ctx.norm, ctx.second, ctx.adds, ctx.norms
         given = _as_rows(given)
         rows, columns = _matrix(x)
-        tensors = (
-            given,
-            x,
-            other,
-            out,
-            norm.mean,
-            norm.deviation,
-            norm.scale,
-            norm.shift,
-            second.mean,
-            second.deviation,
-        )
-        sizes, wide = (rows, columns, given.stride(3)), _wide(columns)
-        total = None
+        tensors = (x, other, signs, norm.mean, norm.deviation, norm.scale, norm.shift, second.mean, second.deviation)
+        total, passed = None, given
         if norm.of_batch:
             sums = _partial(3 if norms else 2, columns, rows, x.device)
+            passed = torch.empty_like(x) if adds else given
             kernels.backward_sums[len(sums), columns // COLUMNS](
-                *tensors, sums, *sizes, _share(rows, sums), adds, norms, ROWS, COLUMNS, num_warps=SUMS_WARPS
-            )
+                given, *tensors, passed, sums, rows, columns, given.stride(3), _share(rows, sums),
+                adds, norms, ROWS, COLUMNS, num_warps=SUMS_WARPS,
+            )  # fmt: skip
             total = sums.sum(0)
-        change, passed = torch.empty_like(x), torch.empty_like(x) if adds else x
+        change, wide = torch.empty_like(x), _wide(columns)
+        beside_change = torch.empty_like(x) if norms or (adds and not norm.of_batch) else passed
         kernels.backward_apply[_tiles(rows, columns, wide)](
-            *tensors,
-            norm.mean if total is None else total,
-            second.scale,
-            change,
-            passed,
-            *sizes,
-            adds,
-            norms,
-            norm.of_batch,
-            ROWS,
-            wide,
-        )
+            passed, *tensors, second.scale, norm.mean if total is None else total, change, beside_change,
+            rows, columns, passed.stride(3), adds, norms, norm.of_batch, ROWS, wide,
+        )  # fmt: skip
         bias, along, beside_along = (*(() if total is None else total), None, None, None)[:3]
-        return (
-            change,
-            along,
-            bias,
-            passed if adds and ctx.needs_input_grad[3] else None,
-            beside_along,
-            bias if norms else None,
-            None,
-            None,
-        )
+        beside_given = beside_change if adds and ctx.needs_input_grad[3] else None
+        return change, along, bias, beside_given, beside_along, bias if norms else None, None, None
 
 
 def _matrix(x: Tensor) -> tuple[int, int]:

@@ -2,7 +2,8 @@
 
 All but the last are passes over a matrix of activations in bfloat16, with sums in float32. A program holds a tile of
 ROWS places and COLUMNS channels. `sums` has some rows of sums for every share of the rows, so that they can be added up
-in a fixed order: the same input gives the same bits.
+in a fixed order: the same input gives the same bits. `signs` has one bit for each place and channel, 32 places in a
+number: whether ReLU let it pass. ROWS is 32, so that a tile has its own numbers.
 """
 
 import triton
@@ -15,7 +16,7 @@ def column_sums(x, sums, rows, columns, share, ROWS: tl.constexpr, COLUMNS: tl.c
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     square = tl.zeros((ROWS, COLUMNS), tl.float32)
     begin = tl.program_id(0) * share
-    for start in range(begin, begin + share, ROWS):
+    for start in range(begin, tl.minimum(begin + share, rows), ROWS):
         row = (start + tl.arange(0, ROWS)).to(tl.int64)
         there = (row < rows)[:, None]
         value = tl.load(x + row[:, None] * columns + column[None], mask=there, other=0.0).to(tl.float32)
@@ -84,6 +85,7 @@ def apply(
     x,
     beside,
     out,
+    signs,
     scale,
     shift,
     beside_scale,
@@ -93,6 +95,7 @@ def apply(
     beside_columns,
     ADDS: tl.constexpr,
     NORMS: tl.constexpr,
+    MARKS: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
@@ -110,16 +113,19 @@ def apply(
             added = added * tl.load(beside_scale + column)[None] + tl.load(beside_shift + column)[None]
         value += added
     tl.store(out + place, tl.maximum(value, 0.0).to(tl.bfloat16), mask=there)
+    if MARKS:
+        bit = tl.full((ROWS, 1), 1, tl.int32) << tl.arange(0, ROWS)[:, None]
+        number = tl.sum(tl.where(value > 0, bit, 0), 0)
+        tl.store(signs + tl.program_id(0).to(tl.int64) * columns + column, number)
 
 
 @triton.jit
-def _gradient(given, out, value, scale, shift, row, column, columns, given_columns, there, ADDS: tl.constexpr):
-    """What comes back through ReLU; without an addition its sign follows from the norm's input, `value`."""
-    gradient = tl.load(given + row[:, None] * given_columns + column[None], mask=there, other=0.0).to(tl.float32)
+def _through_relu(gradient, value, signs, scale, shift, start, column, columns, ADDS: tl.constexpr, ROWS: tl.constexpr):
+    """The gradient that ReLU lets back; without an addition its sign follows from the norm's input, `value`."""
     if ADDS:
-        result = tl.load(out + row[:, None] * columns + column[None], mask=there, other=0.0).to(tl.float32)
-    else:
-        result = value * tl.load(scale + column)[None] + tl.load(shift + column)[None]
+        number = tl.load(signs + start // ROWS * columns + column)[None]
+        return tl.where((number >> tl.arange(0, ROWS)[:, None]) & 1 != 0, gradient, 0.0)
+    result = value * tl.load(scale + column)[None] + tl.load(shift + column)[None]
     return tl.where(result > 0, gradient, 0.0)
 
 
@@ -128,13 +134,14 @@ def backward_sums(
     given,
     x,
     beside,
-    out,
+    signs,
     mean,
     deviation,
     scale,
     shift,
     beside_mean,
     beside_deviation,
+    passed,
     sums,
     rows,
     columns,
@@ -145,19 +152,23 @@ def backward_sums(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """Of the gradient; of it times the normalised x; and of it times what is normalised beside."""
+    """Of the gradient; of it times the normalised x; and of it times what is normalised beside. With an addition, what
+    ReLU lets back is kept in `passed`."""
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     middle, inverse = tl.load(mean + column)[None], tl.load(deviation + column)[None]
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     along = tl.zeros((ROWS, COLUMNS), tl.float32)
     along_beside = tl.zeros((ROWS, COLUMNS), tl.float32)
     begin = tl.program_id(0) * share
-    for start in range(begin, begin + share, ROWS):
+    for start in range(begin, tl.minimum(begin + share, rows), ROWS):
         row = (start + tl.arange(0, ROWS)).to(tl.int64)
         there = (row < rows)[:, None]
         place = row[:, None] * columns + column[None]
         value = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
-        gradient = _gradient(given, out, value, scale, shift, row, column, columns, given_columns, there, ADDS)
+        gradient = tl.load(given + row[:, None] * given_columns + column[None], mask=there, other=0.0).to(tl.float32)
+        gradient = _through_relu(gradient, value, signs, scale, shift, start, column, columns, ADDS, ROWS)
+        if ADDS:
+            tl.store(passed + place, gradient.to(tl.bfloat16), mask=there)
         total += gradient
         along += gradient * (value - middle) * inverse
         if NORMS:
@@ -175,17 +186,17 @@ def backward_apply(
     given,
     x,
     beside,
-    out,
+    signs,
     mean,
     deviation,
     scale,
     shift,
     beside_mean,
     beside_deviation,
-    total,
     beside_scale,
+    total,
     change,
-    passed,
+    beside_change,
     rows,
     columns,
     given_columns,
@@ -195,13 +206,17 @@ def backward_apply(
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
-    """`total` has the sums of `backward_sums`, over all rows."""
+    """The gradient of x, and of what is beside where that is not `given` itself. `total` has the sums of
+    `backward_sums` over all rows; with an addition and statistics of the batch, `given` is what that has passed."""
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    start = tl.program_id(0) * ROWS
+    row = (start + tl.arange(0, ROWS)).to(tl.int64)
     there = (row < rows)[:, None]
     place = row[:, None] * columns + column[None]
     value = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
-    gradient = _gradient(given, out, value, scale, shift, row, column, columns, given_columns, there, ADDS)
+    gradient = tl.load(given + row[:, None] * given_columns + column[None], mask=there, other=0.0).to(tl.float32)
+    if not (ADDS and OF_BATCH):
+        gradient = _through_relu(gradient, value, signs, scale, shift, start, column, columns, ADDS, ROWS)
     less = gradient
     if OF_BATCH:
         normal = (value - tl.load(mean + column)[None]) * tl.load(deviation + column)[None]
@@ -216,8 +231,8 @@ def backward_apply(
             first = (tl.load(total + column) / rows)[None]
             less = gradient - first - other * (tl.load(total + 2 * columns + column) / rows)[None]
         gradient = less * tl.load(beside_scale + column)[None]
-    if ADDS:
-        tl.store(passed + place, gradient.to(tl.bfloat16), mask=there)
+    if NORMS or (ADDS and not OF_BATCH):
+        tl.store(beside_change + place, gradient.to(tl.bfloat16), mask=there)
 
 
 @triton.jit
