@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from espalier.learners.lesson import Learned, Lesson
 from espalier.learners.options import option
 from espalier.learners.prior import Prior
+from espalier.learners.refit import refit
 from espalier.learners.second_look import second_look
 from espalier.learners.space import Space
 
@@ -20,10 +21,12 @@ class MntdpD:
     space: Space = option(Space(), "which candidates to build around them")
     tolerance: float = option(0.0, "candidates this many standard errors below the best get a second look (0: none)")
 
+    refit: bool = option(False, "train what was chosen again, on train and validation images together")
+
     def learn(self, lesson: Lesson) -> Learned:
-        if not lesson.library.tasks:
-            return lesson.keep_best(self.space.candidates(lesson, []))
-        outcome = lesson.train(self.space.candidates(lesson, self.prior.choose(lesson)))
+        paths = self.prior.choose(lesson) if lesson.library.tasks else []
+        outcome = lesson.train(self.space.candidates(lesson, paths))
         look = second_look(lesson, outcome.results, self.tolerance)
         learned = lesson.keep(outcome, chosen=look.chosen)
-        return replace(learned, flops=learned.flops + self.prior.flops(lesson) + look.flops)
+        learned = replace(learned, flops=learned.flops + look.flops + (self.prior.flops(lesson) if paths else 0))
+        return refit(lesson, outcome, learned) if self.refit else learned

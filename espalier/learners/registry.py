@@ -20,7 +20,9 @@ from espalier.learners.prior import Prior
 from espalier.learners.rcl import Rcl
 from espalier.learners.space import Space
 
-PLUS = MntdpD(Prior("nearest-recoloured"), Space((("suffix", None), ("prefix", 1), ("warm", None))), tolerance=1.0)
+PLUS = MntdpD(
+    Prior("nearest-recoloured"), Space((("suffix", None), ("prefix", 1), ("warm", None))), tolerance=1.0, refit=True
+)
 
 
 @dataclass(frozen=True)

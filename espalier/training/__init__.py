@@ -16,7 +16,7 @@ from espalier.training.job import Job
 from espalier.training.model import Model
 from espalier.training.protocol import PROTOCOLS, Protocol, protocol
 from espalier.training.rules import Replay, Rules
-from espalier.training.train import Outcome, fit, train
+from espalier.training.train import Outcome, fit, train, train_for
 
 __all__ = [
     "PROTOCOLS",
@@ -39,4 +39,5 @@ __all__ = [
     "fit",
     "protocol",
     "train",
+    "train_for",
 ]

@@ -64,6 +64,13 @@ def fit(job: Job, model: Model, progress: Progress) -> Outcome:
     return Outcome([run.results[member] for member in members], run.flops, run.step, run.step_seconds)
 
 
+def train_for(job: Job, member: Member, epochs: int, progress: Progress) -> Outcome:
+    """One member for so many epochs, without a look at the validation images: as it is after the last step."""
+    run = _Run(job, TrieModel(job, [member]), progress)
+    run.train_blindly(epochs)
+    return Outcome([run.results[member]], run.flops, run.step, run.step_seconds)
+
+
 def evaluate_frozen(job: Job, member: Member) -> Trained:
     """A member that trains nothing: its accuracy is what it is."""
     states = [job.modules[slot.module] for slot in member.candidate if isinstance(slot, Reuse)]
@@ -133,6 +140,18 @@ class _Run:
                     self._evaluate(most)
                 if not self.model.members:
                     return
+        self._leave(list(range(len(self.model.members))))
+
+    def train_blindly(self, epochs: int) -> None:
+        order, most = self.job.generator("batches"), epochs * self.job.steps_per_epoch()
+        self._remember_early()
+        for _ in range(epochs):
+            for chosen in self.model.batches(order):
+                self._train_step(chosen)
+            self.progress(self.step, most, len(self.model.members), self.best_seen)
+        for trainee in self.trainees:
+            trainee.save_best(self.active)
+        self.best_step.fill_(self.step)
         self._leave(list(range(len(self.model.members))))
 
     def _train_step(self, chosen: Tensor) -> None:

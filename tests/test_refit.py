@@ -1,0 +1,76 @@
+"""The refit: what was chosen is trained again, on all images of the task."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from espalier.learners.lesson import Learned, Lesson
+from espalier.learners.refit import refit, with_val
+from espalier.nets import State, backbone
+from espalier.training import Member, Outcome, train_for
+from tests.nets_help import candidate, job, lesson, modules, quiet, same_states, task
+
+TINY = backbone("tiny", (3, 8, 8), 3)
+OLD = modules(TINY, "a")
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> Lesson:
+    made = lesson(tmp_path, TINY, {"t1": [f"a.{block.name}" for block in TINY.blocks]}, OLD)
+    return replace(made, protocol=replace(made.protocol, max_epochs=20))
+
+
+def learned(given: Lesson, code: str) -> tuple[Outcome, Learned]:
+    outcome = given.train([candidate(code, TINY)])
+    return outcome, given.keep(outcome)
+
+
+def test_the_chosen_candidate_begins_anew_and_sees_the_validation_images(given: Lesson) -> None:
+    outcome, before = learned(given, "aaa..")
+    assert before.chosen.best_step > 0
+    seen: list[tuple[str, dict[str, object]]] = []
+    after = refit(replace(given, record=lambda event, what: seen.append((event, dict(what)))), outcome, before)
+    epochs = -(-before.chosen.best_step // 3)  # 20 train images are 3 batches
+    assert seen == [("refit", {"images": 35, "steps": 5 * epochs})]
+    plain = given.job(OLD)
+    direct = train_for(replace(plain, task=with_val(given.task)), before.chosen.member, epochs, quiet).results[0]
+    same_states(after.chosen.states, direct.states)
+    assert after.chosen.val_accuracy == before.chosen.val_accuracy
+    assert after.change.tasks["new"].path == before.change.tasks["new"].path
+    assert after.flops > before.flops
+    assert after.paper_flops > before.paper_flops
+
+
+def test_what_trained_nothing_stays(given: Lesson) -> None:
+    outcome, before = learned(given, "aaaaa")
+    assert refit(given, outcome, before) is before
+
+
+def test_augmented_copies_of_validation_images_are_left_out() -> None:
+    plain = task(val=15)
+    copied = replace(plain, spec=replace(plain.spec, val_copies=4))
+    assert len(with_val(plain).train) == 35
+    joined = with_val(copied).train
+    assert len(joined) == 23
+    assert torch.equal(joined.x[20:], plain.val.x[:3])
+    assert torch.equal(joined.y[20:], plain.val.y[:3])
+
+
+def test_training_for_some_epochs_keeps_the_last_state_whatever_the_validation_images_say() -> None:
+    """They are replaced by others: nothing changes. And the state is not that of one epoch less."""
+    made = job()
+    member = Member(candidate("aaa..", made.backbone), made.protocol.grid[0])
+    other = replace(made, task=replace(made.task, val=task(seed=5).val))
+    one, two = (train_for(each, member, 3, quiet).results[0] for each in (made, other))
+    same_states(one.states, two.states)
+    shorter = train_for(made, member, 2, quiet).results[0]
+    assert _differ(one.states[-1], shorter.states[-1])
+    assert (one.steps, one.best_step, one.samples) == (9, 9, 60)
+
+
+def _differ(left: State | None, right: State | None) -> bool:
+    assert left is not None
+    assert right is not None
+    return any(not torch.equal(left[name], right[name]) for name in left)
