@@ -10,6 +10,7 @@ from espalier.learners.lesson import Learned, Lesson
 from espalier.learners.refit import refit, with_val
 from espalier.nets import State, backbone
 from espalier.training import Member, Outcome, train_for
+from espalier.training.model import TrieModel
 from tests.nets_help import candidate, job, lesson, modules, quiet, same_states, task
 
 TINY = backbone("tiny", (3, 8, 8), 3)
@@ -68,6 +69,22 @@ def test_training_for_some_epochs_keeps_the_last_state_whatever_the_validation_i
     shorter = train_for(made, member, 2, quiet).results[0]
     assert _differ(one.states[-1], shorter.states[-1])
     assert (one.steps, one.best_step, one.samples) == (9, 9, 60)
+
+
+def test_the_rate_is_whole_in_the_first_half_and_falls_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, rates = job(), []
+    step = TrieModel.step
+
+    def watched(model: TrieModel, chosen: torch.Tensor, number: int) -> int:
+        rates.append({float(adam.lr) for adam in model.optimisers})
+        return step(model, chosen, number)
+
+    monkeypatch.setattr(TrieModel, "step", watched)
+    train_for(made, Member(candidate("aaa..", made.backbone), made.protocol.grid[0]), 4, quiet)
+    full = made.protocol.grid[0].lr
+    assert all(len(each) == 1 for each in rates), "the same in all blocks"
+    wanted = [full] * 7 + [full * (1 - i / 6) for i in range(1, 6)]
+    assert [each.pop() for each in rates] == pytest.approx(wanted)
 
 
 def _differ(left: State | None, right: State | None) -> bool:

@@ -2,7 +2,8 @@
 
 A third of a task's images only serve to choose: candidate, setting, and when to stop. Once that is done they can be
 learned from, too: the chosen candidate begins anew, under its setting, and is trained on train and validation images
-for as many epochs as it took to be at its best. Nothing is chosen after that.
+for as many epochs as it took to be at its best, at a rate that falls to 0 in the second half. Nothing is chosen after
+that.
 """
 
 from dataclasses import replace

@@ -26,7 +26,8 @@ class Adam:
     ) -> None:
         self.parameters = parameters
         self.free = free or [None] * len(parameters)
-        self.lr, self.weight_decay = lr, weight_decay
+        self.lr, self.weight_decay = lr.clone(), weight_decay
+        self.full_lr = lr  # `lr` may be lowered in place
         self.first = [torch.zeros_like(p) for p in parameters]
         self.second = [torch.zeros_like(p) for p in parameters]
         # A tensor, so that a captured step counts too.
@@ -73,7 +74,7 @@ class Adam:
 
     def keep(self, parameters: list[Tensor], rows: list[int]) -> "Adam":
         """The optimiser of the members that stay: `parameters` are already theirs."""
-        kept = Adam(parameters, self.lr[rows], self.weight_decay[rows], self.free)
+        kept = Adam(parameters, self.full_lr[rows], self.weight_decay[rows], self.free)
         kept.first = [m[rows] for m in self.first]
         kept.second = [m[rows] for m in self.second]
         kept.steps = self.steps

@@ -133,6 +133,11 @@ class TrieModel:
         for adam in self.optimisers:
             adam.step(tuple(next(gradients) for _ in adam.parameters))
 
+    def slow_down(self, factor: float) -> None:
+        """Learning rates are those of the settings times `factor` from now on."""
+        for adam in self.optimisers:
+            torch.mul(adam.full_lr, factor, out=adam.lr)
+
     def stacks(self) -> dict[str, dict[str, Tensor]]:
         """The trained tensors by block, for rules, which know one cell per block."""
         cells = self.cells()

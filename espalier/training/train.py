@@ -65,9 +65,13 @@ def fit(job: Job, model: Model, progress: Progress) -> Outcome:
 
 
 def train_for(job: Job, member: Member, epochs: int, progress: Progress) -> Outcome:
-    """One member for so many epochs, without a look at the validation images: as it is after the last step."""
-    run = _Run(job, TrieModel(job, [member]), progress)
-    run.train_blindly(epochs)
+    """One member for so many epochs, without a look at the validation images: as it is after the last step.
+
+    As no good moment can be picked, the learning rate falls to 0 in the second half: the end is one.
+    """
+    model = TrieModel(job, [member])
+    run = _Run(job, model, progress)
+    run.train_blindly(epochs, lambda share: model.slow_down(min(1.0, 2 * (1 - share))))
     return Outcome([run.results[member]], run.flops, run.step, run.step_seconds)
 
 
@@ -142,11 +146,13 @@ class _Run:
                     return
         self._leave(list(range(len(self.model.members))))
 
-    def train_blindly(self, epochs: int) -> None:
+    def train_blindly(self, epochs: int, before_step: Callable[[float], None]) -> None:
+        """`before_step` is told which share of all steps was made."""
         order, most = self.job.generator("batches"), epochs * self.job.steps_per_epoch()
         self._remember_early()
         for _ in range(epochs):
             for chosen in self.model.batches(order):
+                before_step(self.step / most)
                 self._train_step(chosen)
             self.progress(self.step, most, len(self.model.members), self.best_seen)
         for trainee in self.trainees:
