@@ -106,7 +106,7 @@ LEARNERS: dict[str, Entry] = {
     ),
     "mntdp-d-plus": Entry(
         PLUS,
-        "mntdp-d that may also replace the first block, or train copies of old blocks",
+        "mntdp-d that may also replace the first block or train copies, and refits what it keeps",
         "mntdp-d's; a fresh first block under the frozen rest; copies in place of fresh last blocks",
         "every module that some task uses, once",
     ),
