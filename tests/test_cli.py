@@ -4,12 +4,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from espalier.cli import app
 from espalier.data import DataFolder
+from espalier.runs import Settings
 from tests.official_files import write_mnist
 
 
@@ -181,11 +186,38 @@ def test_learners_are_listed(tmp_path: Path) -> None:
         (["s_pl_mini", "mntdp-d", "--protocol", "slow"], ["no protocol 'slow'", "quick"]),
         (["s_pl_mini", "mntdp-d", "--device", "meta"], ["no device 'meta'"]),
         (["s_minus", "mntdp-d"], ["espalier data fetch"]),
+        (["s_pl_mini", "mntdp-d", "--seed", "-1"], ["--seed '-1'", "0,1,2"]),
+        (["s_pl_mini", "mntdp-d", "--seed", "0,two"], ["--seed '0,two'"]),
+        (["s_pl_mini,s_in_mini", "mntdp-d,hatt"], ["no learner 'hatt'"]),
     ],
 )
 def test_a_run_that_cannot_be_is_one_sentence(arguments: list[str], words: list[str], tmp_path: Path) -> None:
     assert_refused(espalier("run", *arguments, "--out", tmp_path / "runs", data=tmp_path), *words)
     assert not (tmp_path / "runs").exists()
+
+
+def test_of_several_streams_learners_and_seeds_every_combination_is_run_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen: list[Settings] = []
+
+    def run_many(jobs: list[tuple[Settings, None]], *rest: object) -> Iterator[tuple[Settings, dict[str, Any]]]:
+        assert rest == (tmp_path, None, "cpu", 3)
+        for settings, own in reversed(jobs):
+            assert own is None
+            seen.append(settings)
+            metrics = {"avg_accuracy": settings.seed / 10, "forgetting": 0, "lca": 0, "memory_mb": 1, "tflops": 1}
+            yield settings, {"stream": settings.stream, "learner": settings.learner, "metrics": metrics, "seconds": 1}
+
+    monkeypatch.setattr("espalier.cli.run.run_many", run_many)
+    told = CliRunner().invoke(
+        app, ["run", "s_pl_mini,s_in_mini", "er, pnn,er", "--seed", "1,4", "--workers", "3", "--out", str(tmp_path)]
+    )
+    assert told.exit_code == 0, told.output
+    asked = {(s, name, n) for s in ("s_pl_mini", "s_in_mini") for name in ("er", "pnn") for n in (1, 4)}
+    assert sorted((s.stream, s.learner, s.seed) for s in seen) == sorted(asked)
+    rows = [line.split()[:3] for line in told.output.splitlines() if line.split()[1:2] in (["er"], ["pnn"])]
+    assert [row[2] for row in rows] == ["0.100", "0.400"] * 4, "in the order asked for"
 
 
 def test_a_learner_is_described_whole(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`espalier run`: one learner on one stream."""
+"""`espalier run`: learners on streams, one run or many."""
 
 import sys
 from collections.abc import Iterator
@@ -10,30 +10,73 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from espalier.cli.console import DataOption, console, error_console, say
+from espalier.cli.console import DataOption, console, error_console, progress_bar, say
+from espalier.errors import InputError
+from espalier.learners import entry
 from espalier.report.runs import tuned
 from espalier.runs import Moment, Settings, Watch
 from espalier.runs import run as do_run
+from espalier.runs.many import run_many
+from espalier.streams import stream as make_stream
 
 
 def run(
-    stream: Annotated[str, typer.Argument(metavar="STREAM")],
-    learner: Annotated[str, typer.Argument(metavar="LEARNER")],
+    streams: Annotated[str, typer.Argument(metavar="STREAM[,STREAM…]")],
+    learners: Annotated[str, typer.Argument(metavar="LEARNER[,LEARNER…]")],
     backbone: Annotated[str | None, typer.Option(help="Else the usual one for the stream.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper or quick; else the usual one for the stream.")] = None,
-    seed: Annotated[int, typer.Option(min=0)] = 0,
+    seed: Annotated[str, typer.Option(metavar="N[,N…]")] = "0",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    workers: Annotated[int, typer.Option(help="How many of several runs go side by side.", min=1)] = 1,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where run folders go.")] = Path("runs"),
     data: DataOption = None,
 ) -> None:
-    """Learn a stream task by task. The same command goes on with a run that was stopped, and shows a finished one."""
-    settings = Settings.of(stream, learner, seed, backbone, protocol)
-    with watching(f"{stream} {learner}") as watch:
-        result = do_run(settings, out, data, device, watch)
-    print_results([result])
-    if tuned(result):
-        say(f"† {tuned(result)} was chosen on the whole stream, with sight of the later tasks.")
-    say(f"Run folder: {out / settings.folder_name}")
+    """Learn a stream task by task. The same command goes on with a run that was stopped, and shows a finished one.
+
+    Of several streams, learners or seeds, every combination is a run.
+    """
+    asked = [
+        Settings.of(stream, learner, number, backbone, protocol)
+        for stream in _parts(streams)
+        for learner in _parts(learners)
+        for number in _seeds(seed)
+    ]
+    results = [_one(asked[0], out, data, device)] if len(asked) == 1 else _many(asked, out, data, device, workers)
+    print_results(results)
+    for chosen in sorted({tuned(result) for result in results} - {""}):
+        say(f"† {chosen} was chosen on the whole stream, with sight of the later tasks.")
+    say(f"Run folder: {out / asked[0].folder_name}" if len(asked) == 1 else f"Run folders: {out}")
+
+
+def _parts(given: str) -> list[str]:
+    """None twice: two runs must not share a folder."""
+    return list(dict.fromkeys(part.strip() for part in given.split(",")))
+
+
+def _seeds(given: str) -> list[int]:
+    if not all(part.isdecimal() for part in _parts(given)):
+        raise InputError(f"--seed {given!r} is no whole number from 0 on; give one, or several as in 0,1,2.")
+    return [int(part) for part in _parts(given)]
+
+
+def _one(settings: Settings, out: Path, data: Path | None, device: str) -> dict[str, Any]:
+    with watching(f"{settings.stream} {settings.learner}") as watch:
+        return do_run(settings, out, data, device, watch)
+
+
+def _many(asked: list[Settings], out: Path, data: Path | None, device: str, workers: int) -> list[dict[str, Any]]:
+    """Each in a process of its own; one line as each is done. A name that is wrong is told before any begins."""
+    for settings in asked:
+        entry(settings.learner)
+        make_stream(settings.stream, settings.seed, data)
+    results = {}
+    with progress_bar() as progress:
+        bar = progress.add_task("runs", total=len(asked))
+        for settings, result in run_many([(each, None) for each in asked], out, data, device, workers):
+            results[settings] = result
+            progress.advance(bar)
+            say(f"{settings.folder_name}: average accuracy {result['metrics']['avg_accuracy']:.3f}")
+    return [results[settings] for settings in asked]
 
 
 def print_results(results: list[dict[str, Any]]) -> None:
