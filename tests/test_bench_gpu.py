@@ -215,7 +215,7 @@ def test_the_whole_command_prints_every_part_and_gives_all_figures(
     monkeypatch.setattr(gpu_tasks, "measure", partial(tasks, sizes=[gpu_tasks.Size(8, 4, 2)]))
     monkeypatch.setattr(gpu_tasks, "ABOUT", 0.0)
     monkeypatch.setattr(gpu_profile, "measure", partial(profile, members=3, batch=4, about=0.0))
-    figures = bench_gpu.run(CPU, None, [2], [4], "fc-x0.01", 0, whole=False, verbose=True)
+    *_, figures = bench_gpu.run(CPU, None, [2], [4], "fc-x0.01", 0, whole=False, verbose=True)
     told = capsys.readouterr().out
     for part in ("training steps", "whole tasks", "kernels of a step", "TB/s", "other: ", torch.__version__):
         assert part in told

@@ -18,6 +18,7 @@ import torch
 from espalier import DataFolder, Dataset, ImageSet, InputError
 from espalier.evaluation import accuracy, predict
 from espalier.learners import Learned, Lesson, MntdpD, Prior
+from espalier.learners.options import described
 from espalier.library import Library
 from espalier.nets import backbone
 from espalier.runs import Settings, run
@@ -310,3 +311,36 @@ def test_permuted_pixels_are_not_moved() -> None:
     permuted = replace(plain, spec=replace(plain.spec, permutation=1))
     assert torch.equal(augmented(permuted, everything, PROTOCOL, rng), plain.train.x)
     assert not torch.equal(augmented(plain, everything, PROTOCOL, rng), plain.train.x)
+
+
+def test_records_that_repeat_every_path_are_understood(tmp_path: Path) -> None:
+    """As they were written once: all paths after each task, not only the new ones."""
+    asked = settings("finetune")
+    whole = run(asked, tmp_path)
+    folder = tmp_path / asked.folder_name
+    paths: dict[str, list[str]] = {}
+    events = read_records(folder / "records.jsonl")
+    for event in events:
+        if event["event"] == "evaluated":
+            assert set(event["paths"]) == {f"t{i + 1}" for i in range(len(event["accuracy"]))}, "finetune changes all"
+            paths |= event["paths"]
+            event["paths"] = dict(paths)
+    assert events.pop()["event"] == "evaluated"
+    (folder / "records.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    (folder / "result.json").unlink()
+    assert run(asked, tmp_path)["accuracy"] == whole["accuracy"]
+
+
+def test_a_path_is_recorded_when_it_is_new(tmp_path: Path) -> None:
+    asked = settings("independent")
+    run(asked, tmp_path)
+    evaluated = [e for e in read_records(tmp_path / asked.folder_name / "records.jsonl") if e["event"] == "evaluated"]
+    assert [list(event["paths"]) for event in evaluated] == [["t1"], ["t2"], ["t3"], ["t4"]]
+    assert [len(event["accuracy"]) for event in evaluated] == [1, 2, 3, 4]
+
+
+def test_a_run_is_known_by_what_is_not_usual_about_its_learner() -> None:
+    assert described(MntdpD()) == "MntdpD()"
+    assert described(MntdpD(Prior("random"), refit=True)) == "MntdpD(prior=Prior(kind='random'), refit=True)"
+    assert described(MntdpD(Prior("random", k=2))) != described(MntdpD(Prior("random")))
+    assert described("an own learner") == "'an own learner'"

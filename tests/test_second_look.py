@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,11 +60,11 @@ def test_whole_re_use_is_kept_if_it_is_as_good(given: Lesson) -> None:
 
 def test_the_same_images_are_looked_at_again(given: Lesson) -> None:
     results = [replace(result, val_accuracy=1.0) for result in trained(given, ["aaaa.", "aaa..", "aa..."], 3)]
-    seen: list[dict[str, object]] = []
+    seen: list[dict[str, Any]] = []
     watched = replace(given, record=lambda event, what: seen.append(dict(what)))
     assert second_look(watched, results, 1.0).chosen is second_look(watched, results, 1.0).chosen
     assert seen[0] == seen[1]
-    assert seen[0]["tied"] == 3
+    assert [each["slots"] for each in seen[0]["tied"]] == ["rrrrf", "rrrff", "rrfff"]
 
 
 def test_the_standard_error_of_an_accuracy() -> None:

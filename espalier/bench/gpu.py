@@ -19,7 +19,7 @@ from espalier.nets import backbone
 from espalier.streams.task import Split, Task, TaskSpec
 from espalier.streams.transforms import statistics
 from espalier.training import Candidate, Job, Member, Setting, protocol
-from espalier.training.job import FAST, SLOW
+from espalier.training.job import Speed
 
 IMAGE, CLASSES = (3, 32, 32), 10
 WARM_UP = 3  # a captured step runs as it is, is captured, and is replayed
@@ -34,8 +34,7 @@ def job(device: torch.device, network: str, train: int, val: int, batch: int, ep
     """Training on noise, around a path of random modules, as fast as the trainer can on that device."""
     net = backbone(network, IMAGE, CLASSES)
     limits = replace(protocol("paper"), batch=batch, max_epochs=epochs, patience=NEVER)
-    speed = FAST if device.type == "cuda" else SLOW
-    past = Job(_noise(train, val, seed).to(device), net, {}, limits, seed, ("bench", 0), speed=speed)
+    past = Job(_noise(train, val, seed).to(device), net, {}, limits, seed, ("bench", 0), speed=Speed.of(device))
     modules = {f"old.{block.name}": state for block, state in zip(net.blocks, past.fresh(), strict=True)}
     return replace(past, modules=modules, place=("bench", 1))
 

@@ -1,6 +1,6 @@
 """`espalier bench gpu`: what the trie gains over training members one by one, on a GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -48,9 +48,10 @@ def gpu(
     if not torch.cuda.is_available():
         raise InputError("this measures a GPU, and there is none that PyTorch can use; run it where there is one.")
     members, batch = members or list(gpu_steps.MEMBERS), batch or list(gpu_steps.BATCHES)
-    figures = run(torch.device("cuda"), part, members, batch, network, seed, whole, verbose)
+    for figures in run(torch.device("cuda"), part, members, batch, network, seed, whole, verbose):
+        if out is not None:
+            write_json(out, figures)
     if out is not None:
-        write_json(out, figures)
         say(f"all figures are in {out}")
 
 
@@ -63,8 +64,8 @@ def run(
     seed: int,
     whole: bool,
     verbose: bool,
-) -> dict[str, Any]:
-    """Print each part as soon as it is measured; all figures, for a file."""
+) -> Iterator[dict[str, Any]]:
+    """Print each part as soon as it is measured; gives all figures so far, for a file."""
     say(f"backbone {network}, seed {seed}; {versions()}; {hardware(device)}")
     limits = shared.limits(device)
     say(
@@ -83,17 +84,28 @@ def run(
             lines = gpu_steps.measure(device, network, members, batches, seed, counter(bar, "steps"))
         print_steps(lines)
         figures["steps"] = [asdict(line) for line in lines]
+        yield figures
     if part in (None, Part.TASKS):
         with progress_bar() as bar:
             about = None if whole else gpu_tasks.ABOUT
-            tasks = gpu_tasks.measure(device, network, seed=seed, report=counter(bar, "tasks"), about=about)
+            report = counter(bar, "tasks")
+            tasks = shared.fitting(
+                lambda: gpu_tasks.measure(device, network, seed=seed, report=report, about=about), device
+            )
+        if tasks is None:
+            say("whole tasks: out of memory")
+            tasks = []
         print_tasks(tasks)
         figures["tasks"] = [{**asdict(line), "times_faster": line.times_faster} for line in tasks]
+        yield figures
     if part in (None, Part.PROFILE):
-        profile = gpu_profile.measure(device, network, seed=seed)
+        profile = shared.fitting(lambda: gpu_profile.measure(device, network, seed=seed), device)
+        if profile is None:
+            say("the profile of a step: out of memory")
+            return
         print_profile(profile, verbose)
         figures["profile"] = {**asdict(profile), "kinds_ms": profile.kinds()}
-    return figures
+        yield figures
 
 
 def print_steps(lines: Sequence[gpu_steps.Line]) -> None:

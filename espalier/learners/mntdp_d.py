@@ -19,8 +19,10 @@ from espalier.learners.space import Space
 class MntdpD:
     prior: Prior = option(Prior(), "which past paths to search around")
     space: Space = option(Space(), "which candidates to build around them")
-    tolerance: float = option(0.0, "candidates this many standard errors below the best get a second look (0: none)")
-
+    tolerance: float = option(
+        0.0,
+        "candidates this many standard errors below the best get a second look; whole re-use among them stays (0: no)",
+    )
     refit: bool = option(False, "train what was chosen again, on train and validation images together")
 
     def learn(self, lesson: Lesson) -> Learned:

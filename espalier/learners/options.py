@@ -1,6 +1,6 @@
 """Hyper-parameters that carry their own explanation, for the fields of a learner's dataclass."""
 
-from dataclasses import field, fields
+from dataclasses import field, fields, is_dataclass
 from typing import Any
 
 
@@ -11,3 +11,12 @@ def option(default: Any, meaning: str) -> Any:
 def options(learner: Any) -> list[tuple[str, Any, str]]:
     """Name, value and meaning of every field of a learner."""
     return [(f.name, getattr(learner, f.name), f.metadata.get("meaning", "")) for f in fields(learner)]
+
+
+def described(learner: Any) -> str:
+    """A learner and those of its values that are not its class's defaults: a run is known by it. So a field that is
+    added later, with a default that changes nothing, does not make another run of it."""
+    if not is_dataclass(learner) or not getattr(learner, "__dataclass_params__").repr:  # noqa: B009
+        return repr(learner)
+    values = [(f.name, getattr(learner, f.name)) for f in fields(learner) if getattr(learner, f.name) != f.default]
+    return f"{type(learner).__name__}({', '.join(f'{name}={described(value)}' for name, value in values)})"

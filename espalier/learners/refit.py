@@ -27,7 +27,7 @@ def refit(lesson: Lesson, outcome: Outcome, learned: Learned) -> Learned:
     epochs = -(-chosen.best_step // job.steps_per_epoch())
     again = train_for(replace(job, task=with_val(lesson.task)), chosen.member, epochs, lesson.progress)
     (result,) = again.results
-    lesson.record("refit", {"images": len(lesson.task.train) + originals(lesson.task), "steps": again.steps})
+    lesson.record("refit", {"images": len(lesson.task.train) + lesson.task.val_originals, "steps": again.steps})
     kept = lesson.keep(outcome, chosen=replace(result, val_accuracy=chosen.val_accuracy))
     return replace(
         kept,
@@ -38,11 +38,6 @@ def refit(lesson: Lesson, outcome: Outcome, learned: Learned) -> Learned:
 
 def with_val(task: Task) -> Task:
     """The task with its val images, without their augmented copies, among its train images."""
-    count = originals(task)
+    count = task.val_originals
     x, y = torch.cat([task.train.x, task.val.x[:count]]), torch.cat([task.train.y, task.val.y[:count]])
     return replace(task, train=Split(x, y))
-
-
-def originals(task: Task) -> int:
-    """How many of the val images, the first ones, are no augmented copies of others."""
-    return len(task.val) // (task.spec.val_copies + 1)

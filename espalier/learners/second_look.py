@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from espalier.learners.lesson import Lesson
-from espalier.training import Job, Reuse, Trained, best
+from espalier.training import Job, Reuse, Trained, best, describe
 from espalier.training.candidate import modules_named
 from espalier.training.cost import forward_flops
 from espalier.training.job import shifted, stands_still
@@ -31,15 +31,17 @@ class Look:
 def second_look(lesson: Lesson, results: Sequence[Trained], tolerance: float) -> Look:
     """Candidates within `tolerance` standard errors of the best count as tied."""
     first = best(results)
-    within = tolerance * standard_error(first.val_accuracy, len(lesson.task.val))
+    within = tolerance * standard_error(first.val_accuracy, lesson.task.val_originals)
     tied = [result for result in results if result.val_accuracy >= first.val_accuracy - within]
     whole = [result for result in tied if not result.member.trains]
-    if whole or tolerance == 0 or len(tied) == 1 or stands_still(lesson.task):
+    moves = (lesson.protocol.pad or lesson.protocol.flip) and not stands_still(lesson.task)
+    if whole or tolerance == 0 or len(tied) == 1 or not moves:
         return Look(best(whole) if whole else first, 0)
     job = lesson.job({name: lesson.library.state(name) for name in modules_named([r.member.candidate for r in tied])})
     x, y = _views(job)
     again = [replace(result, val_accuracy=_accuracy(job, result, x, y)) for result in tied]
-    lesson.record("second look", {"tied": len(tied), "accuracies": [result.val_accuracy for result in again]})
+    seen = [{"slots": describe(r.member.candidate), "accuracy": r.val_accuracy} for r in again]
+    lesson.record("second look", {"tied": seen})
     return Look(tied[again.index(best(again))], len(tied) * len(x) * forward_flops(job.backbone))
 
 

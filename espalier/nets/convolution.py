@@ -1,7 +1,8 @@
 """Convolutions of stacks on a GPU, with gradients that are fast for any number of members. Knows nothing about blocks.
 
 cuDNN computes grouped convolutions of 64 channels well, and the gradients of their weights; its gradient of the input
-is three to seven times slower for some numbers of groups and for strides, and it has nothing good for 1×1.
+is three to seven times slower for some numbers of groups and for strides, and it has nothing good for 1×1. Strides are
+ours for 64 channels, the width of the paper's ResNet; other widths are left to cuDNN.
 """
 
 from typing import Any
@@ -23,10 +24,12 @@ PROGRAMS = 1024  # about as many as keep a GPU busy
 def usable(x: Tensor, weight: Tensor) -> bool:
     """For `conv`: x is of as many members as `weight`, or shared by all and without a gradient."""
     per_member = x.shape[1] == weight.shape[0] * weight.shape[2]
-    return kernels is not None and x.is_cuda and (per_member or not x.requires_grad)
+    transformed = torch._C._are_functorch_transforms_active()  # as for the gradients of single images
+    return kernels is not None and x.is_cuda and not transformed and (per_member or not x.requires_grad)
 
 
 def can_fork(x: Tensor, weight: Tensor, stride: int) -> bool:
+    """For `fork`: 64 channels in bfloat16, and images of even sides."""
     fits = weight.shape[1:] == (CHANNELS, CHANNELS, 3, 3) and stride == 2
     even = x.shape[2] % 2 == 0 and x.shape[3] % 2 == 0
     return usable(x, weight) and fits and even and _kind(x) == torch.bfloat16
@@ -51,7 +54,7 @@ class Convolution(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, padding: int) -> Tensor:
         straight, turned = arranged(weight, x.dtype, ctx.needs_input_grad[0])
         ctx.groups = 1 if x.shape[1] == weight.shape[2] else len(weight)
-        ctx.padding, ctx.weight = padding, weight.shape
+        ctx.padding, ctx.shape = padding, weight.shape
         ctx.save_for_backward(x, straight, turned)
         return F.conv2d(x, straight, padding=padding, groups=ctx.groups)
 
@@ -61,9 +64,9 @@ class Convolution(torch.autograd.Function):
         given = _last(given)
         change = slope = None
         if ctx.needs_input_grad[0]:
-            change = F.conv2d(given, turned, padding=ctx.weight[-1] - 1 - ctx.padding, groups=ctx.groups)
+            change = F.conv2d(given, turned, padding=ctx.shape[-1] - 1 - ctx.padding, groups=ctx.groups)
         if ctx.needs_input_grad[1]:
-            slope = _of_weights(given, x, straight, (1, ctx.padding, ctx.groups), ctx.weight)
+            slope = _of_weights(given, x, straight, (1, ctx.padding, ctx.groups), ctx.shape)
         return change, slope, None
 
 
@@ -72,7 +75,7 @@ class Fork(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, short: Tensor) -> tuple[Tensor, Tensor]:
         straight, _ = arranged(weight, x.dtype, False)
         short_straight, _ = arranged(short, x.dtype, False)
-        ctx.groups, ctx.weight = 1 if x.shape[1] == weight.shape[2] else len(weight), weight.shape
+        ctx.groups, ctx.shape = 1 if x.shape[1] == weight.shape[2] else len(weight), weight.shape
         out = F.conv2d(x, straight, stride=2, padding=1, groups=ctx.groups)
         ctx.save_for_backward(x, straight, short_straight)
         return out, points(x, short_straight)
@@ -85,7 +88,7 @@ class Fork(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             change = fork_gradient(given, short_given, straight, short_straight)
         if ctx.needs_input_grad[1]:
-            slope = _of_weights(given, x, straight, (2, 1, ctx.groups), ctx.weight)
+            slope = _of_weights(given, x, straight, (2, 1, ctx.groups), ctx.shape)
         if ctx.needs_input_grad[2]:
             short_slope = points_weights(short_given, x)
         return change, slope, short_slope

@@ -25,7 +25,7 @@ PROGRAMS = 1024  # about as many as keep a GPU busy with sums
 SUMS_WARPS = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Norm:
     """A batch norm ready to be applied, everything over m·channels: x·scale + shift. `of_batch`: its statistics are
     those of x, and the gradient of x passes through them too."""
@@ -116,15 +116,16 @@ class NormRelu(torch.autograd.Function):
     def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
         x, other, signs = ctx.saved_tensors
         norm, second, adds, norms = ctx.norm, ctx.second, ctx.adds, ctx.norms
-        given = _as_rows(given)
+        given, apart = _as_rows(given)
         rows, columns = _matrix(x)
         tensors = (x, other, signs, norm.mean, norm.deviation, norm.scale, norm.shift, second.mean, second.deviation)
         total, passed = None, given
         if norm.of_batch:
             sums = _partial(3 if norms else 2, columns, rows, x.device)
-            passed = torch.empty_like(x) if adds else given
+            sum_apart = apart
+            passed, apart = (torch.empty_like(x), columns) if adds else (given, apart)
             kernels.backward_sums[len(sums), columns // COLUMNS](
-                given, *tensors, passed, sums, rows, columns, given.stride(3), _share(rows, sums),
+                given, *tensors, passed, sums, rows, columns, sum_apart, _share(rows, sums),
                 adds, norms, ROWS, COLUMNS, num_warps=SUMS_WARPS,
             )  # fmt: skip
             total = sums.sum(0)
@@ -132,9 +133,9 @@ class NormRelu(torch.autograd.Function):
         beside_change = torch.empty_like(x) if norms or (adds and not norm.of_batch) else passed
         kernels.backward_apply[_tiles(rows, columns, wide)](
             passed, *tensors, second.scale, norm.mean if total is None else total, change, beside_change,
-            rows, columns, passed.stride(3), adds, norms, norm.of_batch, ROWS, wide,
+            rows, columns, apart, adds, norms, norm.of_batch, ROWS, wide,
         )  # fmt: skip
-        bias, along, beside_along = (*(() if total is None else total), None, None, None)[:3]
+        bias, along, beside_along = (None, None, None) if total is None else (*total, None)[:3]
         beside_given = beside_change if adds and ctx.needs_input_grad[3] else None
         return change, along, bias, beside_given, beside_along, bias if norms else None, None, None
 
@@ -143,12 +144,15 @@ def _matrix(x: Tensor) -> tuple[int, int]:
     return x.numel() // x.shape[1], x.shape[1]
 
 
-def _as_rows(x: Tensor) -> Tensor:
-    """Some neighbouring columns of a matrix of activations are fine as they are."""
+def _as_rows(x: Tensor) -> tuple[Tensor, int]:
+    """A matrix of activations, and how far its rows are apart: neighbouring columns of a wider one may stay there."""
+    if x.is_contiguous(memory_format=torch.channels_last):
+        return x, x.shape[1]
     _, _, height, width = x.shape
-    step = x.stride(3)
-    fine = x.stride(1) == 1 and x.stride(2) == width * step and x.stride(0) == height * width * step
-    return x if fine else x.contiguous(memory_format=torch.channels_last)
+    apart = x.stride(3)
+    if width > 1 and x.stride() == (height * width * apart, 1, width * apart, apart):
+        return x, apart
+    return x.contiguous(memory_format=torch.channels_last), x.shape[1]
 
 
 def _wide(columns: int) -> int:

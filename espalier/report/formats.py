@@ -72,7 +72,7 @@ def as_csv(tables: Sequence[ResultTable]) -> str:
         for line in table.lines:
             place = table.stream, table.backbone, table.protocol, line.learner
             row = rows.setdefault(place, dict(zip(("stream", "backbone", "protocol", "learner"), place, strict=True)))
-            row |= _about(line, beside)
+            row |= {key: value for key, value in _about(line, beside).items() if value or key not in row}
             for column in table.columns:
                 row |= _fields(column, line.figures[column.key], beside)
     names = dict.fromkeys(name for row in rows.values() for name in row)

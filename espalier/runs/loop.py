@@ -22,6 +22,7 @@ from espalier.evaluation import accuracy, accuracy_on, average_accuracy, forgett
 from espalier.files import read_json, write_json
 from espalier.learners import Learner
 from espalier.learners.lesson import Learned, Lesson, to_device
+from espalier.learners.options import described
 from espalier.library import Change, Library, State, TaskEntry
 from espalier.nets import Backbone, Block, backbone, split_name
 from espalier.runs.hardware import hardware, versions
@@ -57,6 +58,7 @@ def run_in(
     data: DataFolder | str | Path | None,
     device: str,
     watch: Watch,
+    *,
     judged_on_val: bool = False,
 ) -> dict[str, Any]:
     """Do a run in its folder, or what is left of it, and return its result. A finished run is not done again.
@@ -64,7 +66,7 @@ def run_in(
     `judged_on_val`: the result has the mean validation accuracy on all tasks at the end, too.
     """
     chosen = stream(settings.stream, settings.seed, data)
-    asked = asked_for(settings, repr(used))
+    asked = asked_for(settings, described(used))
     check_begun(folder, asked)
     if (folder / "result.json").is_file():
         return finished(folder / "result.json")
@@ -205,7 +207,7 @@ class _Loop:
     def _evaluate(self, index: int, name: str, task: Task) -> None:
         """Test accuracy on all tasks now. A path that is the one last recorded predicts what it predicted then."""
         evaluated = [event for event in self.records.events if event["event"] == "evaluated"]
-        before = {task: tuple(path) for event in evaluated for task, path in event["paths"].items()}
+        before = {known: tuple(path) for event in evaluated for known, path in event["paths"].items()}
         paths = {known: entry.path for known, entry in self.library.tasks.items()}
         row = [
             evaluated[-1]["accuracy"][i]
@@ -349,6 +351,8 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, AssertionError):
         raise InputError(f"there is no device {name!r} here; use cpu, or cuda where there is a GPU.") from None
     # The same seed is to give the same bytes, on a GPU too; and predictions, which are float32, are to be just that.
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # our kernels run on the current one
     torch.backends.cudnn.deterministic = True
     torch.backends.cudnn.allow_tf32 = False
     return device

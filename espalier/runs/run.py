@@ -12,6 +12,7 @@ from typing import Any
 from espalier.data.folder import DataFolder
 from espalier.files import write_json
 from espalier.learners import Learner, entry
+from espalier.learners.options import described
 from espalier.runs.loop import Moment, Watch, asked_for, check_begun, finished, run_in
 from espalier.runs.settings import Settings
 from espalier.training import protocol
@@ -41,7 +42,7 @@ def run(
     if known.tuned is None:
         return run_in(folder, settings, known.learner, data, device, watch)
     values = protocol(settings.protocol).strengths
-    asked = asked_for(settings, f"{known.learner!r} with {known.tuned} of {values}")
+    asked = asked_for(settings, f"{described(known.learner)} with {known.tuned} of {values}")
     check_begun(folder, asked)
     if (folder / "result.json").is_file():
         return finished(folder / "result.json")

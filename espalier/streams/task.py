@@ -90,6 +90,11 @@ class Task:
     def n_classes(self) -> int:
         return len(self.spec.classes)
 
+    @property
+    def val_originals(self) -> int:
+        """How many of the val images, the first ones, are no augmented copies of others."""
+        return len(self.val) // (self.spec.val_copies + 1)
+
     def normalise(self, x: Tensor) -> Tensor:
         return transforms.normalise(x, self.mean, self.std)
 

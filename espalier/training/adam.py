@@ -78,4 +78,5 @@ class Adam:
         kept.first = [m[rows] for m in self.first]
         kept.second = [m[rows] for m in self.second]
         kept.steps = self.steps
+        kept.lr.copy_(self.lr[rows])
         return kept
