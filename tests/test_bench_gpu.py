@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from espalier.bench import gpu, gpu_profile, gpu_steps, gpu_tasks
 from espalier.bench.gpu_plain import PlainTraining, network
@@ -21,6 +22,12 @@ from espalier.training.plain import train_one_by_one
 from tests.nets_help import candidate, close, job
 
 CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def wide_console(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells are not broken over lines, whatever the terminal."""
+    monkeypatch.setattr(bench_gpu, "console", Console(width=200))
 
 
 def test_members_are_dealt_out_to_all_structures_as_the_trainer_orders_them() -> None:
