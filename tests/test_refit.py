@@ -28,20 +28,29 @@ def learned(given: Lesson, code: str) -> tuple[Outcome, Learned]:
     return outcome, given.keep(outcome)
 
 
-def test_the_chosen_candidate_begins_anew_and_sees_the_validation_images(given: Lesson) -> None:
+def test_the_chosen_candidate_goes_on_and_sees_the_validation_images(given: Lesson) -> None:
     outcome, before = learned(given, "aaa..")
     assert before.chosen.best_step > 0
     seen: list[tuple[str, dict[str, object]]] = []
     after = refit(replace(given, record=lambda event, what: seen.append((event, dict(what)))), outcome, before)
     epochs = -(-before.chosen.best_step // 3)  # 20 train images are 3 batches
-    assert seen == [("refit", {"images": 35, "steps": 5 * epochs})]
-    plain = given.job(OLD)
-    direct = train_for(replace(plain, task=with_val(given.task)), before.chosen.member, epochs, quiet).results[0]
+    assert seen == [("refit", {"images": 35, "steps": 5 * epochs, "kept": True})]
+    best = {f"b.{block.name}": state for block, state in zip(TINY.blocks, before.chosen.states, strict=True) if state}
+    there = replace(given.job({**OLD, **best}), task=with_val(given.task))
+    direct = train_for(there, Member(candidate("aaaBB", TINY), before.chosen.member.setting), epochs, quiet).results[0]
     same_states(after.chosen.states, direct.states)
     assert after.chosen.val_accuracy == before.chosen.val_accuracy
     assert after.change.tasks["new"].path == before.change.tasks["new"].path
     assert after.flops > before.flops
     assert after.paper_flops > before.paper_flops
+
+
+def test_what_got_worse_on_the_validation_images_is_not_kept(given: Lesson, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome, before = learned(given, "aaa..")
+    monkeypatch.setattr("espalier.learners.refit.accuracy", lambda *given: before.chosen.val_accuracy - 0.01)
+    after = refit(given, outcome, before)
+    assert after.chosen is before.chosen
+    assert after.flops > before.flops, "it was trained all the same"
 
 
 def test_what_trained_nothing_stays(given: Lesson) -> None:

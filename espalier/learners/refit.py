@@ -1,9 +1,10 @@
-"""What was chosen, trained once more on all images of the task. Not in the paper.
+"""What was chosen, trained on with all images of the task. Not in the paper.
 
 A third of a task's images only serve to choose: candidate, setting, and when to stop. Once that is done they can be
-learned from, too: the chosen candidate begins anew, under its setting, and is trained on train and validation images
-for as many epochs as it took to be at its best, at a rate that falls to 0 in the second half. Nothing is chosen after
-that.
+learned from, too: the chosen candidate goes on from where it was best, under its setting, on train and validation
+images, for as many epochs as it took to get there, at a rate that falls to 0 in the second half. Nothing is chosen
+after that; but should it know the validation images worse than before, though it has now trained on them, then
+something went wrong, and it stays as it was.
 """
 
 from dataclasses import replace
@@ -11,29 +12,41 @@ from dataclasses import replace
 import torch
 
 from espalier.learners.lesson import Learned, Lesson
+from espalier.learners.second_look import accuracy
 from espalier.streams.task import Split, Task
-from espalier.training import Outcome, train_for
+from espalier.training import Copy, Job, Member, Outcome, Reuse, Trained, train_for
 from espalier.training.candidate import modules_named
 from espalier.training.cost import forward_flops
 
 
 def refit(lesson: Lesson, outcome: Outcome, learned: Learned) -> Learned:
-    """`learned` with its modules trained again; as it is where nothing was trained, or the start was best."""
+    """`learned` with its modules trained on; as it is where nothing was trained, or the start was best."""
     chosen = learned.chosen
     if chosen.best_step == 0:
         return learned
-    names = modules_named([chosen.member.candidate])
-    job = lesson.job({name: lesson.library.state(name) for name in names})
+    job = lesson.job({name: lesson.library.state(name) for name in modules_named([chosen.member.candidate])})
     epochs = -(-chosen.best_step // job.steps_per_epoch())
-    again = train_for(replace(job, task=with_val(lesson.task)), chosen.member, epochs, lesson.progress)
+    again = train_for(*_going_on(job, chosen), epochs, lesson.progress)
     (result,) = again.results
-    lesson.record("refit", {"images": len(lesson.task.train) + lesson.task.val_originals, "steps": again.steps})
-    kept = lesson.keep(outcome, chosen=replace(result, val_accuracy=chosen.val_accuracy))
+    after = replace(chosen, states=result.states)
+    known = accuracy(job, after, lesson.task.val.x, lesson.task.val.y)
+    kept = known >= chosen.val_accuracy
+    lesson.record("refit", {"images": len(with_val(lesson.task).train), "steps": again.steps, "kept": kept})
     return replace(
-        kept,
-        paper_flops=kept.paper_flops + result.samples * forward_flops(job.backbone),
+        lesson.keep(outcome, chosen=after) if kept else learned,
+        paper_flops=learned.paper_flops + result.samples * forward_flops(job.backbone),
         flops=learned.flops + again.flops,
     )
+
+
+def _going_on(job: Job, chosen: Trained) -> tuple[Job, Member]:
+    """The same training with all images, from where the chosen one was best."""
+    names = [f"chosen {block.name}" for block in job.backbone.blocks]
+    best = {name: state for name, state in zip(names, chosen.states, strict=True) if state is not None}
+    slots = zip(chosen.member.candidate, names, strict=True)
+    candidate = tuple(slot if isinstance(slot, Reuse) else Copy(name) for slot, name in slots)
+    there = replace(job, task=with_val(job.task), modules={**job.modules, **best})
+    return there, Member(candidate, chosen.member.setting)
 
 
 def with_val(task: Task) -> Task:

@@ -39,7 +39,7 @@ def second_look(lesson: Lesson, results: Sequence[Trained], tolerance: float) ->
         return Look(best(whole) if whole else first, 0)
     job = lesson.job({name: lesson.library.state(name) for name in modules_named([r.member.candidate for r in tied])})
     x, y = _views(job)
-    again = [replace(result, val_accuracy=_accuracy(job, result, x, y)) for result in tied]
+    again = [replace(result, val_accuracy=accuracy(job, result, x, y)) for result in tied]
     seen = [{"slots": describe(r.member.candidate), "accuracy": r.val_accuracy} for r in again]
     lesson.record("second look", {"tied": seen})
     return Look(tied[again.index(best(again))], len(tied) * len(x) * forward_flops(job.backbone))
@@ -57,7 +57,8 @@ def _views(job: Job) -> tuple[Tensor, Tensor]:
     return torch.cat([shifted(val.x, job.protocol, draw) for _ in range(VIEWS)]), val.y.repeat(VIEWS)
 
 
-def _accuracy(job: Job, result: Trained, x: Tensor, y: Tensor) -> float:
+def accuracy(job: Job, result: Trained, x: Tensor, y: Tensor) -> float:
+    """Of a trained candidate on images of the task."""
     slots = zip(result.member.candidate, result.states, strict=True)
     states = [job.modules[slot.module] if isinstance(slot, Reuse) else state for slot, state in slots]
     known = [state for state in states if state is not None]

@@ -65,7 +65,8 @@ def fit(job: Job, model: Model, progress: Progress) -> Outcome:
 
 
 def train_for(job: Job, member: Member, epochs: int, progress: Progress) -> Outcome:
-    """One member for so many epochs, without a look at the validation images: as it is after the last step.
+    """One member for so many epochs, without a look at the validation images: as it is after the last step, and without
+    a validation accuracy (-1).
 
     As no good moment can be picked, the learning rate falls to 0 in the second half: the end is one.
     """
