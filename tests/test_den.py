@@ -32,6 +32,7 @@ from espalier.learners.den_parts import (
     widths,
     without_useless,
 )
+from espalier.learners.options import described
 from espalier.library import Library, own_tensors
 from espalier.nets import State, backbone, with_widths
 from espalier.runs import run
@@ -340,7 +341,7 @@ class Killed(Den):
         return super().learn(lesson)
 
     def __repr__(self) -> str:
-        return repr(Den())
+        return described(Den())
 
 
 def test_same_seed_same_bits_also_after_a_kill(finished: tuple[dict[str, Any], Path], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import espalier.streams.registry as stream_registry
 from espalier import DataFolder, InputError
 from espalier.evaluation import predict
 from espalier.learners import LEARNERS, Learned, Learner, Lesson, entry, learner
+from espalier.learners.options import described
 from espalier.library import Library
 from espalier.runs import Settings, run
 from espalier.streams import Task, TaskSpec, stream
@@ -53,7 +54,7 @@ class Watched:
     shown_test_images: list[int] = field(default_factory=list)
 
     def __repr__(self) -> str:
-        return repr(self.inner)
+        return described(self.inner)
 
     def learn(self, lesson: Lesson) -> Learned:
         if lesson.name == self.killed_at:

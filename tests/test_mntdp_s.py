@@ -13,6 +13,7 @@ from espalier import InputError
 from espalier.evaluation import predict
 from espalier.learners.lesson import Learned, Lesson
 from espalier.learners.mntdp_s import MntdpS
+from espalier.learners.options import described
 from espalier.learners.prior import Prior
 from espalier.library import Library
 from espalier.nets import State, backbone
@@ -302,7 +303,7 @@ class DiesAt:
     task: str
 
     def __repr__(self) -> str:
-        return repr(MntdpS())  # a run is resumed only by the learner that began it
+        return described(MntdpS())  # a run is resumed only by the learner that began it
 
     def learn(self, lesson: Lesson) -> Learned:
         learned = MntdpS().learn(lesson)

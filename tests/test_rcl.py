@@ -12,6 +12,7 @@ from torch import Tensor
 from espalier import InputError, TaskSpec
 from espalier.data.folder import DataFolder
 from espalier.learners.lesson import Learned, Lesson
+from espalier.learners.options import described
 from espalier.learners.rcl import BIAS, WEIGHT, Nursery, Rcl, cut, freedom, reward, shut, widened
 from espalier.learners.rcl_controller import Controller
 from espalier.library import Library
@@ -233,7 +234,7 @@ class Dies:
     """Learns one task, then dies in the middle of the next."""
 
     def __repr__(self) -> str:
-        return repr(LEARNER)
+        return described(LEARNER)
 
     def learn(self, lesson: Lesson) -> Learned:
         learned = LEARNER.learn(lesson)

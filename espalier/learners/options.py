@@ -15,8 +15,10 @@ def options(learner: Any) -> list[tuple[str, Any, str]]:
 
 def described(learner: Any) -> str:
     """A learner and those of its values that are not its class's defaults: a run is known by it. So a field that is
-    added later, with a default that changes nothing, does not make another run of it."""
-    if not is_dataclass(learner) or not getattr(learner, "__dataclass_params__").repr:  # noqa: B009
+    added later, with a default that changes nothing, does not make another run of it. What tells itself in its own
+    way, and not as dataclasses do, is left to it."""
+    name = type(learner).__name__
+    if not is_dataclass(learner) or not repr(learner).startswith(f"{name}("):
         return repr(learner)
     values = [(f.name, getattr(learner, f.name)) for f in fields(learner) if getattr(learner, f.name) != f.default]
-    return f"{type(learner).__name__}({', '.join(f'{name}={described(value)}' for name, value in values)})"
+    return f"{name}({', '.join(f'{key}={described(value)}' for key, value in values)})"
