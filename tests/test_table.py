@@ -246,9 +246,12 @@ MARKDOWN = (
     + "\n"
 )
 
-LATEX = r"""\begin{table}[ht]
-\centering\footnotesize
+LATEX = r"""% for a document with \usepackage{booktabs} and \usepackage{graphicx}
+
+\begin{table}[ht]
+\centering
 \caption{s\_minus, resnet, protocol paper: test accuracy of the tasks at the end}
+\resizebox{\textwidth}{!}{%
 \begin{tabular}{lrrrrr}
 \toprule
 learner & seeds & t1 set\_1 & t2 set\_2 & t1 when learned & t2 $-$ t1 when learned \\
@@ -257,7 +260,8 @@ independent & 2 & 0.750 $\pm$ 0.000 & 0.438 $\pm$ 0.088 (0.36) & 0.750 $\pm$ 0.0
 mntdp-d & 2 & 0.750 $\pm$ 0.000 & 0.750 $\pm$ 0.000 (0.72) & 0.750 $\pm$ 0.000 (0.72) & +0.000 $\pm$ 0.000 (0.00) \\
 ewc $^\dagger$$^\ddagger$ & 1 & 0.250 & 0.500 (0.71$^\dagger$) & 0.750 (0.72$^\dagger$) & $-$0.250 ($-$0.01$^\dagger$) \\
 \bottomrule
-\end{tabular}
+\end{tabular}}
+\footnotesize
 \par $\pm$: standard deviation over the seeds.
 \par In parentheses: the paper's figure.
 \par $^\dagger$: tuned on the whole stream, with sight of the later tasks.

@@ -122,11 +122,12 @@ def _features(
     lesson: Lesson, task: Task, trunks: Sequence[Path], modules: dict[str, State], split: Split
 ) -> dict[Path, Tensor]:
     collected: dict[Path, list[Tensor]] = {trunk: [] for trunk in trunks}
+    job = lesson.job({})
     for x, _ in eval_batches(task, split, BATCH):
         known: dict[Path, Tensor] = {(): x}
         for trunk in sorted(trunks):  # those that share a prefix come one after another
             known = {prefix: passed for prefix, passed in known.items() if trunk[: len(prefix)] == prefix}
-            with lesson.job({}).precision():
+            with job.precision():
                 features = _through(lesson.backbone, trunk, modules, known)
             collected[trunk].append(features.flatten(1).to(x.dtype))
     return {trunk: torch.cat(parts) for trunk, parts in collected.items()}

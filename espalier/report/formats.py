@@ -46,17 +46,19 @@ def markdown(tables: Sequence[ResultTable]) -> str:
 
 
 def latex(tables: Sequence[ResultTable]) -> str:
-    r"""Each a `table` with a caption, for a document that has `\usepackage{booktabs}`."""
-    parts = []
+    r"""Each a `table` with a caption, as wide as the text."""
+    parts = [r"% for a document with \usepackage{booktabs} and \usepackage{graphicx}" + "\n"]
     for table in tables:
         head, *body = [f"{' & '.join(map(_tex_cell, row))} \\\\" for row in _grid(table)]
         lines = [
             r"\begin{table}[ht]",
-            r"\centering\footnotesize",
+            r"\centering",
             rf"\caption{{{_tex(table.title)}}}",
+            r"\resizebox{\textwidth}{!}{%",
             rf"\begin{{tabular}}{{l{'r' * (len(table.columns) + 1)}}}",
             *(r"\toprule", head, r"\midrule", *body, r"\bottomrule"),
-            r"\end{tabular}",
+            r"\end{tabular}}",
+            r"\footnotesize",
             *(rf"\par {_tex(note)}" for note in _notes(table)),
             r"\end{table}",
         ]

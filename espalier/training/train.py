@@ -72,7 +72,14 @@ def train_for(job: Job, member: Member, epochs: int, progress: Progress) -> Outc
     """
     model = TrieModel(job, [member])
     run = _Run(job, model, progress)
-    run.train_blindly(epochs, lambda share: model.slow_down(min(1.0, 2 * (1 - share))))
+    order, most = job.generator("batches"), epochs * job.steps_per_epoch()
+    run.remember_early()
+    for _ in range(epochs):
+        for chosen in model.batches(order):
+            model.slow_down(min(1.0, 2 * (1 - run.step / most)))
+            run.train_step(chosen)
+        progress(run.step, most, 1, run.best_seen)
+    run.keep_last()
     return Outcome([run.results[member]], run.flops, run.step, run.step_seconds)
 
 
@@ -135,33 +142,26 @@ class _Run:
     def train(self) -> None:
         protocol, order = self.job.protocol, self.job.generator("batches")
         most = protocol.max_epochs * self.job.steps_per_epoch()
-        self._remember_early()
+        self.remember_early()
         self._evaluate(most)
         for _ in range(protocol.max_epochs):
             batches = self.model.batches(order)
             for chosen in batches:
-                self._train_step(chosen)
+                self.train_step(chosen)
                 if self.step in protocol.early or chosen is batches[-1]:
                     self._evaluate(most)
                 if not self.model.members:
                     return
         self._leave(list(range(len(self.model.members))))
 
-    def train_blindly(self, epochs: int, before_step: Callable[[float], None]) -> None:
-        """`before_step` is told which share of all steps was made."""
-        order, most = self.job.generator("batches"), epochs * self.job.steps_per_epoch()
-        self._remember_early()
-        for _ in range(epochs):
-            for chosen in self.model.batches(order):
-                before_step(self.step / most)
-                self._train_step(chosen)
-            self.progress(self.step, most, len(self.model.members), self.best_seen)
+    def keep_last(self) -> None:
+        """All members stop, and what they are now is taken for their best."""
         for trainee in self.trainees:
             trainee.save_best(self.active)
         self.best_step.fill_(self.step)
         self._leave(list(range(len(self.model.members))))
 
-    def _train_step(self, chosen: Tensor) -> None:
+    def train_step(self, chosen: Tensor) -> None:
         start = time.perf_counter()
         seen = self.model.step(chosen, self.step)
         self.step_seconds += time.perf_counter() - start
@@ -169,9 +169,9 @@ class _Run:
         self.samples += seen
         self.flops += seen * self.model.flops()[0]
         if self.step <= CURVE:
-            self._remember_early()
+            self.remember_early()
 
-    def _remember_early(self) -> None:
+    def remember_early(self) -> None:
         for trainee in self.trainees:
             trainee.early.append(_copy(trainee.cell.stack))
 
