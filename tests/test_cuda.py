@@ -45,15 +45,24 @@ def test_captured_steps_are_the_same_steps() -> None:
 
 
 @pytest.mark.parametrize(("backbone", "size"), [("tiny", 8), ("resnet", 8), ("resnet", 16), ("resnet", 32)])
-def test_gradients_in_bfloat16_are_those_of_float32(backbone: str, size: int) -> None:
-    """Of all that is trained; the smallest images end as maps of 1×1."""
+def test_gradients_in_bfloat16_are_as_near_to_float32_as_those_of_torch(
+    backbone: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of all that is trained; the smallest images end as maps of 1×1. Rounded in every layer, a gradient of the first
+    is a third off, with kernels of our own or without."""
     codes = ["aaaa.", "aaa..", ".....", ".aaaa", "AAAAA", "a.aA."] if backbone == "tiny" else RESNET_CODES
     made = job(backbone, size)
     exact, rounded = (gradients(on_gpu(made, speed), codes) for speed in (SLOW, FAST))
+    monkeypatch.setattr(fused, "kernels", None)
+    monkeypatch.setattr(convolution, "kernels", None)
+    torchs = gradients(on_gpu(made, FAST), codes)
     assert exact.keys() == rounded.keys()
-    for name, gradient in exact.items():
-        assert rounded[name].dtype == torch.float32
-        assert relative(rounded[name], gradient) < 0.3, name
+    assert all(gradient.dtype == torch.float32 for gradient in rounded.values())
+    off = {name: relative(rounded[name], exact[name]) for name in exact}
+    torch_off = {name: relative(torchs[name], exact[name]) for name in exact}
+    assert sum(off.values()) < 1.1 * sum(torch_off.values())
+    for name in exact:
+        assert off[name] < 2 * torch_off[name] + 1e-3, name
 
 
 RESNET_CODES = ["aaaaaa.", "aaaaa..", ".......", ".aaaaaa", "AAAAAAA", "a.a.aA.", ".aaaaa."]

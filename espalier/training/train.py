@@ -23,6 +23,7 @@ from espalier.training.trie import Cell, take_rows
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
 PACK_WHEN_LEFT = 0.25  # the share of the members that must have stopped before the others are packed again
 PACK_CAPTURED_WHEN_LEFT = 0.5  # and where steps are captured: all of them have to be captured anew
+LOOK_AFTER = 1.0  # seconds after which the accuracies are looked at, though nobody can have stopped
 
 Progress = Callable[[int, int, int, float], None]  # step, most steps there can be, members still training, best so far
 
@@ -108,7 +109,7 @@ class _Trainee:
         rows = improved[self.rows]
         for name, tensor in self.cell.stack.items():
             mask = rows.view(-1, *[1] * (tensor.dim() - 1))
-            self.best[name].copy_(torch.where(mask, tensor.detach(), self.best[name]))
+            torch.where(mask, tensor.detach(), self.best[name], out=self.best[name])
 
     def keep(self, rows: list[int]) -> None:
         """The cell was packed to these of its rows."""
@@ -138,6 +139,8 @@ class _Run:
         self.step = self.samples = self.flops = 0
         self.step_seconds = 0.0
         self.best_seen = 0.0  # of all members, also those that left
+        self.next_stop = 0  # no member can have waited too long before this step
+        self.looked = time.monotonic()
 
     def train(self) -> None:
         protocol, order = self.job.protocol, self.job.generator("batches")
@@ -177,24 +180,34 @@ class _Run:
 
     @torch.no_grad()
     def _evaluate(self, most: int) -> None:
-        """Validation accuracy of every member; the best states are kept, and who has waited too long stops."""
+        """Validation accuracy of every member; the best states are kept, and who has waited too long stops.
+
+        A GPU is asked how it went only when somebody can have stopped, or now and then for those who watch: it would
+        stand still until it is given the next step.
+        """
         self.now.fill_(self.step)
         if self.model.graphs is None:
             self._judge()
         else:
             self.model.graphs.run("evaluation", self._judge)
         self.flops += len(self.job.task.val) * self.model.flops()[1]
-        since = self.model.waiting_since(self.best_step)
-        waited = (self.step - since >= self.job.protocol.patience).tolist()
-        for number in range(len(waited)):
-            if waited[number] and number not in self.stopped:
-                self.stopped[number] = (self.step, self.samples)
-                self.active[number] = False
-        self.best_seen = max(self.best_seen, float(self.best_accuracy.max()))
-        self.progress(self.step, most, len(waited) - len(self.stopped), self.best_seen)
+        if self.step >= self.next_stop or time.monotonic() - self.looked > LOOK_AFTER:
+            self._look()
+        self.progress(self.step, most, len(self.model.members) - len(self.stopped), self.best_seen)
         share = PACK_WHEN_LEFT if self.model.graphs is None else PACK_CAPTURED_WHEN_LEFT
         if len(self.stopped) >= max(1, share * len(self.model.members)):
             self._leave(list(self.stopped))
+
+    def _look(self) -> None:
+        since = self.model.waiting_since(self.best_step).tolist()
+        patience = self.job.protocol.patience
+        for number in range(len(since)):
+            if self.step - since[number] >= patience and number not in self.stopped:
+                self.stopped[number] = (self.step, self.samples)
+                self.active[number] = False
+        self.next_stop = patience + min((at for n, at in enumerate(since) if n not in self.stopped), default=self.step)
+        self.best_seen = max(self.best_seen, float(self.best_accuracy.max()))
+        self.looked = time.monotonic()
 
     def _judge(self) -> None:
         """Note in place who is better than ever; who has stopped may still be in the stack, but trains no more."""
