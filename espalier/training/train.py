@@ -225,18 +225,26 @@ class _Run:
         return correct / len(self.job.task.val)
 
     def _leave(self, numbers: list[int]) -> None:
-        """Take down the results of these members, and pack the others."""
+        self._take_down(numbers)
+        self._pack([n for n in range(len(self.model.members)) if n not in numbers])
+        self.stopped = {}
+
+    def _take_down(self, numbers: list[int]) -> None:
+        """The results of these members."""
+        best = [_by_row(trainee.best) for trainee in self.trainees]
+        early = [[_by_row(stack) for stack in stacks] for stacks in zip(*(t.early for t in self.trainees), strict=True)]
+        accuracies, best_steps = self.best_accuracy.tolist(), self.best_step.tolist()
         for number in numbers:
-            steps, samples = self.stopped.get(number, (self.step, self.samples))
-            states = self._states(number, lambda trainee: trainee.best)
-            early = [
-                self._states(number, lambda trainee, at=at: trainee.early[at])  # type: ignore[misc]
-                for at in (min(step, steps) for step in range(CURVE + 1))
-            ]
             member = self.model.members[number]
-            accuracy, step = self.best_accuracy[number].item(), int(self.best_step[number])
-            self.results[member] = Trained(member, accuracy, step, steps, samples, states, tuple(early))
-        staying = [n for n in range(len(self.model.members)) if n not in numbers]
+            steps, samples = self.stopped.get(number, (self.step, self.samples))
+            states = _copied(self._states(number, best))
+            then = [self._states(number, early[step]) for step in range(min(CURVE, steps) + 1)]
+            then += [_copied(then[-1]) for _ in range(CURVE + 1 - len(then))]
+            self.results[member] = Trained(
+                member, accuracies[number], best_steps[number], steps, samples, states, tuple(then)
+            )
+
+    def _pack(self, staying: list[int]) -> None:
         rows = [trainee.cell.rows_of(staying) for trainee in self.trainees]
         self.model.keep(staying)
         for trainee, kept in zip(self.trainees, rows, strict=True):
@@ -244,17 +252,25 @@ class _Run:
         self.trainees = [trainee for trainee in self.trainees if trainee.cell.members]
         self.best_accuracy, self.best_step = self.best_accuracy[staying], self.best_step[staying]
         self.active = self.active[staying]
-        self.stopped = {}
 
-    def _states(self, number: int, pick: Callable[[_Trainee], Stack]) -> tuple[State | None, ...]:
-        """A member's trained modules, block by block, each a copy of its row in a stack."""
-        states: list[State | None] = [None] * self.places
-        for trainee in self.trainees:
+    def _states(self, number: int, states_of: list[list[State]]) -> tuple[State | None, ...]:
+        """A member's trained modules, block by block; `states_of` has those of each trainee, row by row."""
+        found: list[State | None] = [None] * self.places
+        for trainee, states in zip(self.trainees, states_of, strict=True):
             if number in trainee.cell.members:
-                row = trainee.cell.members.index(number)
-                states[trainee.place] = {name: tensor[row].clone() for name, tensor in pick(trainee).items()}
-        return tuple(states)
+                found[trainee.place] = states[trainee.cell.members.index(number)]
+        return tuple(found)
 
 
 def _copy(stack: Stack) -> Stack:
     return {name: tensor.detach().clone() for name, tensor in stack.items()}
+
+
+def _copied(states: tuple[State | None, ...]) -> tuple[State | None, ...]:
+    return tuple(None if state is None else _copy(state) for state in states)
+
+
+def _by_row(stack: Stack) -> list[State]:
+    """Each row of a stack as a state of its own, in the same memory."""
+    rows = zip(*(tensor.unbind() for tensor in stack.values()), strict=True)
+    return [dict(zip(stack, row, strict=True)) for row in rows]

@@ -1,0 +1,44 @@
+"""How well a dataset's tasks are learned from scratch, by the records of finished runs.
+
+    python examples/from_scratch.py results svhn
+
+prints, for each run and each task of that dataset, the validation accuracy that a network without any old module
+reached under each setting, and the test accuracy of what the learner chose in the end. A task that goes badly under
+all settings, in every run, is a hard draw of images; one that goes badly once was bad luck.
+"""
+
+import argparse
+from pathlib import Path
+
+from espalier.report.records import Recorded, find_runs, home, read_events, read_recorded
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path)
+    parser.add_argument("dataset")
+    options = parser.parse_args()
+    for folder in sorted(find_runs(options.runs)):
+        for line in lines_of(read_recorded(folder), options.dataset):
+            print(line)
+
+
+def lines_of(run: Recorded, dataset: str) -> list[str]:
+    events = read_events(home(run.folder, run.result) / "records.jsonl")
+    tasks = [event["task"] for event in events if event["event"] == "learned"]
+    wanted = [event["task"] for event in events if event["event"] == "learned" and event["dataset"] == dataset]
+    title = f"{run.result['stream']:<8} {run.result['learner']:<12} seed {run.result['seed']}"
+    return [
+        f"{title}  {task}  from scratch {' '.join(from_scratch(events, task)) or '-'}"
+        f"  chosen, test {run.result['accuracy'][-1][tasks.index(task)]:.3f}"
+        for task in wanted
+    ]
+
+
+def from_scratch(events: list[dict[str, object]], task: str) -> list[str]:
+    tried = [event for event in events if event["event"] == "candidate" and event["task"] == task]
+    return [f"{event['val_accuracy']:.3f}" for event in tried if set(str(event["slots"])) == {"f"}]
+
+
+if __name__ == "__main__":
+    main()
