@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 import torch
@@ -255,6 +256,23 @@ def test_patience_is_counted_in_iterations_from_the_first_best(monkeypatch: pyte
     # After the stop the learning curve stays where it is.
     same_states(results[0].early[5], results[0].early[3])
     assert [r.samples for r in results] == [20, 28, 40]
+
+
+def test_the_device_is_asked_only_when_somebody_can_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU stands still while it is asked."""
+    asked: list[int] = []
+    look = _Run._look
+
+    def looking(run: _Run) -> None:
+        asked.append(run.step)
+        look(run)
+
+    monkeypatch.setattr(_Run, "_look", looking)
+    monkeypatch.setattr(import_module(_Run.__module__), "LOOK_AFTER", float("inf"))
+    script = {0.01: [0.1, 0.1, 0.2], 0.02: [0.1, 0.2, 0.2, 0.3]}
+    results = scripted(monkeypatch, script, job(patience=5, early=tuple(range(20)), max_epochs=5))
+    assert told(results) == [(0.2, 2, 7), (0.3, 3, 8)]
+    assert asked == [0, 5, 7, 8]
 
 
 def test_a_member_that_stopped_learns_nothing_more_until_it_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
