@@ -3,8 +3,9 @@
     python examples/from_scratch.py results svhn
 
 prints, for each run and each task of that dataset, the validation accuracy that a network without any old module
-reached under each setting, and the test accuracy of what the learner chose in the end. A task that goes badly under
-all settings, in every run, is a hard draw of images; one that goes badly once was bad luck.
+reached under each setting, and the test accuracy of what the learner chose in the end. What goes badly once was bad
+luck; what goes badly under all settings, in every run, is the task as it was drawn: its images, or the weights that
+its networks begin with (runs with the same seed share both).
 """
 
 import argparse

@@ -199,6 +199,7 @@ class _Run:
             self._leave(list(self.stopped))
 
     def _look(self) -> None:
+        """Ask who has waited too long, and when the next can have."""
         since = self.model.waiting_since(self.best_step).tolist()
         patience = self.job.protocol.patience
         for number in range(len(since)):
