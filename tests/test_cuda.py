@@ -131,6 +131,33 @@ def test_the_fused_norm_is_norm_addition_and_relu(training: bool, beside: str) -
         assert relative(one, other) < 1e-2
 
 
+@pytest.mark.parametrize(("members", "size"), [(1, 32), (6, 16), (42, 8), (7, 2)])
+@pytest.mark.parametrize(("shared", "adds"), [(False, False), (False, True), (True, False), (True, True)])
+def test_a_folded_norm_is_the_norm(
+    members: int, size: int, shared: bool, adds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In evaluation a norm goes into the weights of the convolution before it."""
+    draw = torch.Generator("cuda").manual_seed(members)
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device="cuda", generator=draw)
+
+    stack = {
+        "c.weight": random(members, 64, 64, 3, 3) / 24,
+        "n.weight": random(members, 64),
+        "n.bias": random(members, 64),
+    }
+    stack |= {"n.running_mean": random(members, 64), "n.running_var": random(members, 64) ** 2 + 0.1}
+    x = last(random(5, 64 if shared else 64 * members, size, size))
+    beside = last(random(5, 64 * members, size, size))
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        assert convolution.can_fold(x, stack["c.weight"], beside)
+        found = layers.conv_norm_relu(x, stack, "c", "n", False, beside if adds else None)
+        monkeypatch.setattr(convolution, "can_fold", lambda *given: False)
+        wanted = layers.conv_norm_relu(x, stack, "c", "n", False, beside if adds else None)
+    assert relative(found.float(), wanted.float()) < 0.01
+
+
 def last(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
 
@@ -152,6 +179,22 @@ def test_a_fork_is_two_convolutions(shared: bool) -> None:
     found = torch.autograd.grad(outs, mine, given)
     right = torch.autograd.grad(wanted, [t for t in exact if t.requires_grad], [g.double() for g in given])
     for one, other in zip((*outs, *found), (*wanted, *right), strict=True):
+        assert relative(one, other) < 5e-3
+
+
+@pytest.mark.parametrize("images", [2, 47, 48])
+@pytest.mark.parametrize("shape", [(16, 16), (7, 5), (2, 2)])
+def test_convolutions_of_small_batches_are_convolutions(images: int, shape: tuple[int, int]) -> None:
+    """Both sides of the size from which cuDNN has them."""
+    draw = torch.Generator("cuda").manual_seed(0)
+    x = last(torch.randn(images, 192, *shape, generator=draw, device="cuda")).requires_grad_()
+    weight = torch.randn(3, 64, 64, 3, 3, generator=draw, device="cuda").to(torch.bfloat16).float().requires_grad_()
+    exact = [t.detach().double().requires_grad_() for t in (x, weight)]
+    outs = [layers.conv(a, b, padding=1) for a, b in ((x, weight), exact)]
+    given = last(torch.randn(outs[0].shape, generator=draw, device="cuda"))
+    found = torch.autograd.grad(outs[0], (x, weight), given)
+    right = torch.autograd.grad(outs[1], exact, given.double())
+    for one, other in zip((outs[0], *found), (outs[1], *right), strict=True):
         assert relative(one, other) < 5e-3
 
 

@@ -38,6 +38,27 @@ def disarrange(straight, weight, outputs, inputs, taps, SIZE: tl.constexpr):
 
 
 @triton.jit
+def taps(
+    x, weight, out, rows, columns, height, width, STRIDE: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
+):
+    """A 3×3 convolution; `height` and `width` are the output's, and of the input so many strides."""
+    member = tl.program_id(1)
+    channel = tl.arange(0, CHANNELS)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    image, line, column = row // (height * width), row // width % height, row % width
+    total = tl.zeros((ROWS, CHANNELS), tl.float32)
+    for tap in range(9):
+        down, right = line * STRIDE + tap // 3 - 1, column * STRIDE + tap % 3 - 1
+        inside = (row < rows) & (down >= 0) & (down < height * STRIDE) & (right >= 0) & (right < width * STRIDE)
+        place = ((image * height * STRIDE + down) * width * STRIDE + right).to(tl.int64)[:, None] * columns
+        value = tl.load(x + place + member * CHANNELS + channel[None], mask=inside[:, None], other=0.0)
+        matrix = tl.load(weight + ((member * CHANNELS + channel[:, None]) * 9 + tap) * CHANNELS + channel[None])
+        total = tl.dot(value, tl.trans(matrix), total)
+    place = row.to(tl.int64)[:, None] * columns + member * CHANNELS + channel[None]
+    tl.store(out + place, total.to(tl.bfloat16), mask=(row < rows)[:, None])
+
+
+@triton.jit
 def _twice(row, height, width):
     """The row of the place (2·line, 2·column) of an image twice as high and wide."""
     image, line, column = row // (height * width), row // width % height, row % width

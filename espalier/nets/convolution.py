@@ -1,8 +1,9 @@
 """Convolutions of stacks on a GPU, with gradients that are fast for any number of members. Knows nothing about blocks.
 
 cuDNN computes grouped convolutions of 64 channels well, and the gradients of their weights; its gradient of the input
-is three to seven times slower for some numbers of groups and for strides, and it has nothing good for 1×1. Strides are
-ours for 64 channels, the width of the paper's ResNet; other widths are left to cuDNN.
+is three to seven times slower for some numbers of groups and for strides, it has nothing good for 1×1, and of a small
+batch it computes group after group, each cut out first. These are ours for 64 channels, the width of the paper's
+ResNet; other widths are left to cuDNN.
 """
 
 from typing import Any
@@ -19,6 +20,7 @@ except ImportError:  # Triton comes with PyTorch for GPUs
 CHANNELS = 64  # of one member, where a kernel of our own is written for it
 ROWS = 128  # of the tile that a program holds
 PROGRAMS = 1024  # about as many as keep a GPU busy
+FEW, SMALL, FEW_ROWS = 48, 16, 64  # fewer images, of at most so many lines, are a small batch; the rows of its tiles
 
 
 def usable(x: Tensor, weight: Tensor) -> bool:
@@ -35,10 +37,28 @@ def can_fork(x: Tensor, weight: Tensor, stride: int) -> bool:
     return usable(x, weight) and fits and even and _kind(x) == torch.bfloat16
 
 
+def can_fold(x: Tensor, weight: Tensor, beside: Tensor | None) -> bool:
+    """For `conv_relu`: 64 channels in bfloat16, no gradients, and what is added is not shared by several members."""
+    fits = weight.shape[1:] == (CHANNELS, CHANNELS, 3, 3) and _kind(x) == torch.bfloat16
+    own = beside is None or beside.shape[1] == len(weight) * CHANNELS
+    return usable(x, weight) and fits and own and not torch.is_grad_enabled()
+
+
 def conv(x: Tensor, weight: Tensor, padding: int) -> Tensor:
     """`weight` is (m, out, in, k, k); x has m·in channels, or in channels shared by all members. Stride 1, no bias."""
     out: Tensor = Convolution.apply(_last(x.to(_kind(x))), weight, padding)  # type: ignore[no-untyped-call]
     return out
+
+
+def conv_relu(x: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, beside: Tensor | None) -> Tensor:
+    """ReLU(conv(x)·scale + shift + beside) in one pass, 3×3 with stride 1; a norm that is known is such a scale."""
+    kind = _kind(x)
+    scaled, _ = arranged(weight * scale.view(*weight.shape[:2], 1, 1, 1), kind, False)
+    how = [1, 1], [1, 1], [1, 1], _groups(x, weight)
+    if beside is None:
+        return torch.cudnn_convolution_relu(_last(x.to(kind)), scaled, shift.to(kind), *how)
+    added = _last(beside.to(kind))
+    return torch.cudnn_convolution_add_relu(_last(x.to(kind)), scaled, added, 1.0, shift.to(kind), *how)
 
 
 def fork(x: Tensor, weight: Tensor, short: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,10 +73,10 @@ class Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, padding: int) -> Tensor:
         straight, turned = arranged(weight, x.dtype, ctx.needs_input_grad[0])
-        ctx.groups = 1 if x.shape[1] == weight.shape[2] else len(weight)
+        ctx.groups = _groups(x, weight)
         ctx.padding, ctx.shape = padding, weight.shape
         ctx.save_for_backward(x, straight, turned)
-        return F.conv2d(x, straight, padding=padding, groups=ctx.groups)
+        return _conv(x, straight, 1, padding, ctx.groups)
 
     @staticmethod
     def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
@@ -64,7 +84,7 @@ class Convolution(torch.autograd.Function):
         given = _last(given)
         change = slope = None
         if ctx.needs_input_grad[0]:
-            change = F.conv2d(given, turned, padding=ctx.shape[-1] - 1 - ctx.padding, groups=ctx.groups)
+            change = _conv(given, turned, 1, ctx.shape[-1] - 1 - ctx.padding, ctx.groups)
         if ctx.needs_input_grad[1]:
             slope = _of_weights(given, x, straight, (1, ctx.padding, ctx.groups), ctx.shape)
         return change, slope, None
@@ -75,8 +95,8 @@ class Fork(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, short: Tensor) -> tuple[Tensor, Tensor]:
         straight, _ = arranged(weight, x.dtype, False)
         short_straight, _ = arranged(short, x.dtype, False)
-        ctx.groups, ctx.shape = 1 if x.shape[1] == weight.shape[2] else len(weight), weight.shape
-        out = F.conv2d(x, straight, stride=2, padding=1, groups=ctx.groups)
+        ctx.groups, ctx.shape = _groups(x, weight), weight.shape
+        out = _conv(x, straight, 2, 1, ctx.groups)
         ctx.save_for_backward(x, straight, short_straight)
         return out, points(x, short_straight)
 
@@ -103,6 +123,25 @@ def arranged(weight: Tensor, kind: torch.dtype, turns: bool) -> tuple[Tensor, Te
         weight.detach().contiguous(), straight, turned, outputs, inputs, size * size, turns, CHANNELS
     )
     return straight.permute(0, 3, 1, 2), turned.permute(0, 3, 1, 2) if turns else None
+
+
+def _conv(x: Tensor, weight: Tensor, stride: int, padding: int, groups: int) -> Tensor:
+    ours = weight.shape == (groups * CHANNELS, CHANNELS, 3, 3) and padding == 1 and x.dtype == torch.bfloat16
+    few = len(x) < FEW and x.shape[2] <= SMALL * stride
+    if groups > 1 and ours and few:
+        return taps(x, weight, stride)
+    return F.conv2d(x, weight, stride=stride, padding=padding, groups=groups)
+
+
+def taps(x: Tensor, weight: Tensor, stride: int) -> Tensor:
+    """A 3×3 convolution with padding, its stride a divisor of the image's sides; `weight` is (m·64, 64, 3, 3)."""
+    batch, columns, height, width = x.shape
+    out = x.new_empty(batch, height // stride, width // stride, columns)
+    rows = out.numel() // columns
+    kernels.taps[-(-rows // FEW_ROWS), columns // CHANNELS](
+        x, weight, out, rows, columns, height // stride, width // stride, stride, FEW_ROWS, CHANNELS
+    )
+    return out.permute(0, 3, 1, 2)
 
 
 def points(x: Tensor, weight: Tensor) -> Tensor:
@@ -153,6 +192,10 @@ def _of_weights(given: Tensor, x: Tensor, straight: Tensor, how: tuple[int, int,
 def _weight_tiles(shape: torch.Size) -> tuple[int, int, int]:
     members, outputs, _, size, _ = shape
     return members, size * size, -(-outputs // CHANNELS)
+
+
+def _groups(x: Tensor, weight: Tensor) -> int:
+    return 1 if x.shape[1] == weight.shape[2] else len(weight)
 
 
 def _kind(x: Tensor) -> torch.dtype:

@@ -41,6 +41,17 @@ def batch_norm(x: Tensor, stack: Stack, name: str, training: bool) -> Tensor:
     return F.batch_norm(x, mean, var, weight, bias, training, BN_MOMENTUM, BN_EPSILON)
 
 
+def conv_norm_relu(
+    x: Tensor, stack: Stack, conv_name: str, norm_name: str, training: bool, beside: Tensor | None = None
+) -> Tensor:
+    """ReLU(norm(conv(x)) + beside), the convolution 3×3; `beside` as in `norm_relu`."""
+    weight = stack[f"{conv_name}.weight"]
+    if not training and convolution.can_fold(x, weight, beside):
+        norm = _fused_norm(x, stack, norm_name, training)
+        return convolution.conv_relu(x, weight, norm.scale, norm.shift, beside)
+    return norm_relu(conv(x, weight, padding=1), stack, norm_name, training, beside)
+
+
 def norm_relu(
     x: Tensor, stack: Stack, name: str, training: bool, beside: Tensor | None = None, beside_norm: str | None = None
 ) -> Tensor:

@@ -90,8 +90,7 @@ class Stem:
         return _init_conv(generator, "conv", self.inputs, self.outputs, 3) | _init_norm("norm", self.outputs)
 
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
-        out = layers.conv(x, stack["conv.weight"], padding=1)
-        out = layers.norm_relu(out, stack, "norm", mode.norms_train)
+        out = layers.conv_norm_relu(x, stack, "conv", "norm", mode.norms_train)
         return gated(out, stack, "", mode.sharpness)
 
     def shape(self, given: Shape) -> Shape:
@@ -130,16 +129,18 @@ class Residual:
 
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
         if self._projects:
-            out, x = layers.fork(x, stack["conv1.weight"], stack["short.weight"], self.stride)
-        else:
-            out = layers.conv(x, stack["conv1.weight"], padding=1)
+            return gated(self._projected(stack, x, mode), stack, "", mode.sharpness)
+        out = layers.conv_norm_relu(x, stack, "conv1", "norm1", mode.norms_train)
+        out = gated(out, stack, "1", mode.sharpness)
+        out = layers.conv_norm_relu(out, stack, "conv2", "norm2", mode.norms_train, beside=x)
+        return gated(out, stack, "", mode.sharpness)
+
+    def _projected(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
+        out, short = layers.fork(x, stack["conv1.weight"], stack["short.weight"], self.stride)
         out = layers.norm_relu(out, stack, "norm1", mode.norms_train)
         out = gated(out, stack, "1", mode.sharpness)
         out = layers.conv(out, stack["conv2.weight"], padding=1)
-        out = layers.norm_relu(
-            out, stack, "norm2", mode.norms_train, beside=x, beside_norm="short_norm" if self._projects else None
-        )
-        return gated(out, stack, "", mode.sharpness)
+        return layers.norm_relu(out, stack, "norm2", mode.norms_train, beside=short, beside_norm="short_norm")
 
     def shape(self, given: Shape) -> Shape:
         return (self.outputs, _strided(given[1], self.stride), _strided(given[2], self.stride))
