@@ -162,6 +162,17 @@ def last(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
 
 
+def test_joined_activations_are_side_by_side() -> None:
+    draw = torch.Generator("cuda").manual_seed(0)
+    parts = [last(torch.randn(3, 64 * m, 5, 7, generator=draw, device="cuda")).requires_grad_() for m in (1, 2, 4)]
+    joined, wanted = layers.join(parts), torch.cat(parts, 1)
+    assert joined.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(joined, wanted)
+    given = last(torch.randn(joined.shape, generator=draw, device="cuda"))
+    for one, other in zip(*(torch.autograd.grad(out, parts, given) for out in (joined, wanted)), strict=True):
+        assert torch.equal(one, other)
+
+
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_fork_is_two_convolutions(shared: bool) -> None:
     draw = torch.Generator("cuda").manual_seed(0)

@@ -25,16 +25,13 @@ def arrange(weight, straight, turned, outputs, inputs, taps, TURNS: tl.constexpr
 
 
 @triton.jit
-def disarrange(straight, weight, outputs, inputs, taps, SIZE: tl.constexpr):
+def disarrange(straight, weight, inputs, taps, total, SIZE: tl.constexpr):
     """The way back, for gradients."""
-    member, tap = tl.program_id(0), tl.program_id(1)
-    output = (tl.program_id(2) * SIZE + tl.arange(0, SIZE))[:, None]
-    for start in range(0, inputs, SIZE):
-        entry = (start + tl.arange(0, SIZE))[None]
-        there = (output < outputs) & (entry < inputs)
-        value = tl.load(straight + ((member * outputs + output) * taps + tap) * inputs + entry, mask=there)
-        place = weight + ((member * outputs + output) * inputs + entry) * taps + tap
-        tl.store(place, value.to(weight.dtype.element_ty), mask=there)
+    place = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
+    there = place < total
+    row, entry, tap = place // (inputs * taps), place % (inputs * taps) // taps, place % taps
+    value = tl.load(straight + (row * taps + tap) * inputs + entry, mask=there)
+    tl.store(weight + place, value.to(weight.dtype.element_ty), mask=there)
 
 
 @triton.jit

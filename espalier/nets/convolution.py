@@ -19,6 +19,7 @@ except ImportError:  # Triton comes with PyTorch for GPUs
 
 CHANNELS = 64  # of one member, where a kernel of our own is written for it
 ROWS = 128  # of the tile that a program holds
+WEIGHTS = 1024  # that a program moves
 PROGRAMS = 1024  # about as many as keep a GPU busy
 FEW, SMALL, FEW_ROWS = 48, 16, 64  # fewer images, of at most so many lines, are a small batch; the rows of its tiles
 
@@ -119,7 +120,7 @@ def arranged(weight: Tensor, kind: torch.dtype, turns: bool) -> tuple[Tensor, Te
     members, outputs, inputs, size, _ = weight.shape
     straight = torch.empty(members * outputs, size, size, inputs, dtype=kind, device=weight.device)
     turned = torch.empty(members * inputs if turns else 0, size, size, outputs, dtype=kind, device=weight.device)
-    kernels.arrange[_weight_tiles(weight.shape)](
+    kernels.arrange[members, size * size, -(-outputs // CHANNELS)](
         weight.detach().contiguous(), straight, turned, outputs, inputs, size * size, turns, CHANNELS
     )
     return straight.permute(0, 3, 1, 2), turned.permute(0, 3, 1, 2) if turns else None
@@ -184,14 +185,11 @@ def _of_weights(given: Tensor, x: Tensor, straight: Tensor, how: tuple[int, int,
     found = torch.ops.aten.convolution_backward(given, x, straight, None, *sizes, [False, True, False])[1]
     kind = torch.float64 if x.dtype == torch.float64 else torch.float32
     slope = torch.empty(shape, dtype=kind, device=x.device)
-    _, outputs, inputs, size, _ = shape
-    kernels.disarrange[_weight_tiles(shape)](_last(found), slope, outputs, inputs, size * size, CHANNELS)
+    _, _, inputs, size, _ = shape
+    kernels.disarrange[(-(-slope.numel() // WEIGHTS),)](
+        _last(found), slope, inputs, size * size, slope.numel(), WEIGHTS
+    )
     return slope
-
-
-def _weight_tiles(shape: torch.Size) -> tuple[int, int, int]:
-    members, outputs, _, size, _ = shape
-    return members, size * size, -(-outputs // CHANNELS)
 
 
 def _groups(x: Tensor, weight: Tensor) -> int:

@@ -6,6 +6,7 @@ another, norm, addition and ReLU pass over them 13 times in a training step; her
 channels-last layout are a matrix, a row for each place of each image, a column for each channel of each member.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ try:
 except ImportError:  # Triton comes with PyTorch for GPUs
     kernels = None  # type: ignore[assignment]
 
-__all__ = ["Norm", "kernels", "known", "measured", "norm_relu", "usable"]
+__all__ = ["Norm", "join", "kernels", "known", "measured", "norm_relu", "usable"]
 
 COLUMNS = 64  # there must be a multiple of it
 ROWS = 32  # of the tile that a program holds (see `signs` in kernels); it is 64 columns wide, 128 if nothing is summed
@@ -83,6 +84,32 @@ def norm_relu(x: Tensor, norm: Norm, beside: Tensor | None = None, beside_norm: 
     more = (None, None) if beside_norm is None else (beside_norm.weight, beside_norm.bias)
     out: Tensor = NormRelu.apply(x, norm.weight, norm.bias, beside, *more, norm, beside_norm)  # type: ignore[no-untyped-call]
     return out
+
+
+def join(parts: Sequence[Tensor]) -> Tensor:
+    """Activations of several stacks as those of one."""
+    out: Tensor = Join.apply(*parts)  # type: ignore[no-untyped-call]
+    return out
+
+
+class Join(torch.autograd.Function):
+    """PyTorch's `cat` takes twice the time, and as much as the norm of a block."""
+
+    @staticmethod
+    def forward(ctx: Any, *parts: Tensor) -> Tensor:
+        ctx.widths = [part.shape[1] for part in parts]
+        batch, _, height, width = parts[0].shape
+        out = parts[0].new_empty(batch, height, width, sum(ctx.widths))
+        for part, place in zip(parts, torch.split(out, ctx.widths, 3), strict=True):
+            rows, columns = _matrix(part)
+            kernels.place_beside[_tiles(rows, columns, _wide(columns))](
+                part, place, rows, columns, out.shape[3], ROWS, _wide(columns)
+            )
+        return out.permute(0, 3, 1, 2)
+
+    @staticmethod
+    def backward(ctx: Any, given: Tensor) -> tuple[Tensor, ...]:
+        return torch.split(given, ctx.widths, 1)
 
 
 class NormRelu(torch.autograd.Function):

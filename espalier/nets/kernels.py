@@ -11,6 +11,16 @@ import triton.language as tl
 
 
 @triton.jit
+def place_beside(x, out, rows, columns, out_columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """x becomes neighbouring columns of a wider matrix; `out` is where they begin."""
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    there = (row < rows)[:, None]
+    value = tl.load(x + row[:, None] * columns + column[None], mask=there)
+    tl.store(out + row[:, None] * out_columns + column[None], value, mask=there)
+
+
+@triton.jit
 def column_sums(x, sums, rows, columns, share, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)

@@ -5,6 +5,8 @@ member after member along the channels, so that a convolution over the stack is 
 all members share has the channels of one member; the first layer then is an ordinary, dense convolution.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -93,6 +95,15 @@ def add_shared(out: Tensor, x: Tensor) -> Tensor:
         return out + x
     batch, channels, height, width = x.shape
     return (out.view(batch, -1, channels, height, width) + x[:, None]).view_as(out)
+
+
+def join(parts: Sequence[Tensor]) -> Tensor:
+    """Activations of several stacks as those of one; all images must be there in the same order."""
+    if len(parts) == 1:
+        return parts[0]
+    if parts[0].dim() == 4 and all(fused.usable(part, None) for part in parts):
+        return fused.join(parts)
+    return torch.cat(list(parts), 1)
 
 
 def dropout(x: Tensor, features: int, share: float, generator: torch.Generator) -> Tensor:

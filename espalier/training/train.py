@@ -22,7 +22,7 @@ from espalier.training.trie import Cell, take_rows
 
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
 PACK_WHEN_LEFT = 0.25  # the share of the members that must have stopped before the others are packed again
-PACK_CAPTURED_WHEN_LEFT = 0.5  # and where steps are captured: all of them have to be captured anew
+PACK_CAPTURED_AFTER = 15.0  # where steps are captured, and anew after packing: the steps' worth of work lost on those
 LOOK_AFTER = 1.0  # seconds after which the accuracies are looked at, though nobody can have stopped
 
 Progress = Callable[[int, int, int, float], None]  # step, most steps there can be, members still training, best so far
@@ -138,6 +138,7 @@ class _Run:
         self.results: dict[Member, Trained] = {}
         self.step = self.samples = self.flops = 0
         self.step_seconds = 0.0
+        self.lost = 0.0  # steps' worth of work on members that had stopped, since they were last packed
         self.best_seen = 0.0  # of all members, also those that left
         self.next_stop = 0  # no member can have waited too long before this step
         self.looked = time.monotonic()
@@ -170,6 +171,7 @@ class _Run:
         self.step_seconds += time.perf_counter() - start
         self.step += 1
         self.samples += seen
+        self.lost += len(self.stopped) / len(self.model.members)
         self.flops += seen * self.model.flops()[0]
         if self.step <= CURVE:
             self.remember_early()
@@ -194,9 +196,13 @@ class _Run:
         if self.step >= self.next_stop or time.monotonic() - self.looked > LOOK_AFTER:
             self._look()
         self.progress(self.step, most, len(self.model.members) - len(self.stopped), self.best_seen)
-        share = PACK_WHEN_LEFT if self.model.graphs is None else PACK_CAPTURED_WHEN_LEFT
-        if len(self.stopped) >= max(1, share * len(self.model.members)):
+        if self._pays_to_pack():
             self._leave(list(self.stopped))
+
+    def _pays_to_pack(self) -> bool:
+        if self.model.graphs is None:
+            return len(self.stopped) >= max(1, PACK_WHEN_LEFT * len(self.model.members))
+        return len(self.stopped) == len(self.model.members) or self.lost >= PACK_CAPTURED_AFTER
 
     def _look(self) -> None:
         """Ask who has waited too long, and when the next can have."""
@@ -228,7 +234,7 @@ class _Run:
     def _leave(self, numbers: list[int]) -> None:
         self._take_down(numbers)
         self._pack([n for n in range(len(self.model.members)) if n not in numbers])
-        self.stopped = {}
+        self.stopped, self.lost = {}, 0.0
 
     def _take_down(self, numbers: list[int]) -> None:
         """The results of these members."""

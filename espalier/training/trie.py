@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from espalier.nets import EVAL, Backbone, Block, Mode, State, is_buffer
-from espalier.nets.layers import Stack
+from espalier.nets.layers import Stack, join
 from espalier.training.candidate import Copy, Member, ModuleStates, Reuse, Slot
 
 Prefix = tuple[str, ...]  # the modules of a frozen prefix
@@ -96,7 +96,7 @@ class Trie:
             for cell in self.cells[depth]:
                 given = live[cell.lane] if cell.parent is None else trunk[cell.parent]
                 outputs.setdefault(cell.lane, []).append(_compute(block, depth, cell, given, modes(depth)))
-            live = {lane: torch.cat(parts, 1) if len(parts) > 1 else parts[0] for lane, parts in outputs.items()}
+            live = {lane: join(parts) for lane, parts in outputs.items()}
             trunk = self._grow_trunk(trunk, depth)
         order = [number for numbers in _by_lane(self.cells[-1]).values() for number in numbers]
         logits = torch.cat(list(live.values()), 1).view(len(x), len(order), -1)
