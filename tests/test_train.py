@@ -1,6 +1,6 @@
 """The trainer: the same results as one member after another, whoever else is trained beside it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from importlib import import_module
 
@@ -14,6 +14,7 @@ from espalier.errors import InputError
 from espalier.nets import State, backbone
 from espalier.training import Candidate, Fresh, Job, Member, Reuse, Setting, Trained, best, describe, protocol, train
 from espalier.training.candidate import modules_named
+from espalier.training.job import Speed
 from espalier.training.plain import train_one_by_one
 from espalier.training.train import _Run
 from espalier.training.trie import Trie
@@ -283,6 +284,34 @@ def test_a_member_that_stopped_learns_nothing_more_until_it_leaves(monkeypatch: 
     same_states(results[-1].states, results[-1].early[0])
     same_states(results[-1].early[5], results[-1].early[2])
     assert told(results)[0][1:] == (9, 9)
+
+
+class AsItIs:
+    """Stands for captured work: it runs every time."""
+
+    def run(self, name: str, work: Callable[..., None], *inputs: Tensor) -> None:
+        work(*inputs)
+
+    def forget(self) -> None:
+        pass
+
+
+def test_captured_work_is_packed_when_as_much_was_lost_as_that_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    packed: list[tuple[int, int]] = []
+    leave = _Run._leave
+
+    def leaving(run: _Run, numbers: list[int]) -> None:
+        packed.append((run.step, len(numbers)))
+        leave(run, numbers)
+
+    monkeypatch.setattr(_Run, "_leave", leaving)
+    monkeypatch.setattr(import_module("espalier.training.model"), "Graphs", AsItIs)
+    monkeypatch.setattr(import_module(_Run.__module__), "PACK_CAPTURED_AFTER", 2.0)
+    rising = {0.01 * (1 + i): [0.1 + 0.01 * n for n in range(30)] for i in range(3)}
+    made = job(patience=2, early=tuple(range(30)), max_epochs=4)
+    results = scripted(monkeypatch, rising | {0.5: [0.5, 0.4]}, replace(made, speed=Speed(graphs=True)))
+    assert [steps for _, _, steps in told(results)] == [12, 12, 12, 2]
+    assert packed == [(10, 1), (12, 3)]  # one of four had stopped: eight steps are two steps' worth
 
 
 def test_evaluation_is_at_the_early_iterations_and_after_every_epoch() -> None:

@@ -200,9 +200,11 @@ class _Run:
             self._leave(list(self.stopped))
 
     def _pays_to_pack(self) -> bool:
+        if len(self.stopped) in (0, len(self.model.members)):
+            return bool(self.stopped)
         if self.model.graphs is None:
-            return len(self.stopped) >= max(1, PACK_WHEN_LEFT * len(self.model.members))
-        return len(self.stopped) == len(self.model.members) or self.lost >= PACK_CAPTURED_AFTER
+            return len(self.stopped) >= PACK_WHEN_LEFT * len(self.model.members)
+        return self.lost >= PACK_CAPTURED_AFTER
 
     def _look(self) -> None:
         """Ask who has waited too long, and when the next can have."""
