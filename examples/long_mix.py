@@ -34,8 +34,7 @@ def show(run: Recorded) -> None:
     for (dataset, large), accuracies in sorted(groups.items()):
         size = "large" if large else "small"
         print(f"  {dataset:<14} {size} {len(accuracies):>3} tasks, accuracy {mean(accuracies):.3f}")
-    average, (found, error) = run.result["metrics"]["avg_accuracy"], expected(groups)
-    print(f"  average of this stream {average:.3f}, to be expected {found:.3f} ± {error:.3f}")
+    print(f"  average of this stream {run.result['metrics']['avg_accuracy']:.3f}, to be expected {expected(groups)}")
 
 
 def grouped(run: Recorded) -> Groups:
@@ -47,12 +46,15 @@ def grouped(run: Recorded) -> Groups:
     return groups
 
 
-def expected(groups: Groups) -> tuple[float, float]:
+def expected(groups: Groups) -> str:
     """The average accuracy of a stream as it is drawn, and its standard error."""
+    if any(len(groups.get((dataset, large), ())) < 2 for dataset in PAPER.datasets for large in (False, True)):
+        return "unknown: each dataset must have two tasks of each size"
     large = large_share()
     weights = {key: (large if key[1] else 1 - large) / len(PAPER.datasets) for key in groups}
-    errors = [weights[key] ** 2 * variance(found) / len(found) for key, found in groups.items()]
-    return sum(weights[key] * mean(found) for key, found in groups.items()), sqrt(sum(errors))
+    average = sum(weights[key] * mean(found) for key, found in groups.items())
+    error = sqrt(sum(weights[key] ** 2 * variance(found) / len(found) for key, found in groups.items()))
+    return f"{average:.3f} ± {error:.3f}"
 
 
 def large_share() -> float:

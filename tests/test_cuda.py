@@ -6,6 +6,7 @@ from importlib import import_module
 import pytest
 import torch
 
+from espalier.bench import gpu_profile
 from espalier.nets import convolution, fused, layers
 from espalier.training import Job, Member, Trained, train
 from espalier.training.adam import Adam
@@ -68,6 +69,26 @@ def test_gradients_in_bfloat16_are_as_near_to_float32_as_those_of_torch(
     for name in exact:
         assert off[name] < (0.3 if backbone == "tiny" else 0.5), name
         assert off[name] < 2 * torch_off[name] + 1e-3, name
+
+
+@pytest.mark.parametrize("size", [8, 32])
+def test_evaluation_in_bfloat16_is_as_near_to_float32_as_that_of_torch(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Norms in the weights, inputs that are shared, frozen blocks behind trained ones, and stacks that are joined."""
+    made = job("resnet", size)
+    exact, rounded = (logits(on_gpu(made, speed)) for speed in (SLOW, FAST))
+    monkeypatch.setattr(fused, "kernels", None)
+    monkeypatch.setattr(convolution, "kernels", None)
+    torchs = logits(on_gpu(made, FAST))
+    assert relative(rounded, exact) < 1.5 * relative(torchs, exact) + 1e-3
+    assert relative(rounded, exact) < 0.05
+
+
+def logits(made: Job) -> torch.Tensor:
+    members = [Member(candidate(code, made.backbone), rate) for code in RESNET_CODES for rate in RATES]
+    with torch.no_grad():
+        return TrieModel(made, members).logits(made.task.normalise(made.task.val.x))
 
 
 RESNET_CODES = ["aaaaaa.", "aaaaa..", ".......", ".aaaaaa", "AAAAAAA", "a.a.aA.", ".aaaaa."]
@@ -135,31 +156,55 @@ def test_the_fused_norm_is_norm_addition_and_relu(training: bool, beside: str) -
         assert relative(one, other) < 1e-2
 
 
-@pytest.mark.parametrize(("members", "size"), [(1, 32), (6, 16), (42, 8), (7, 2)])
-@pytest.mark.parametrize(("shared", "adds"), [(False, False), (False, True), (True, False), (True, True)])
-def test_a_folded_norm_is_the_norm(
-    members: int, size: int, shared: bool, adds: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In evaluation a norm goes into the weights of the convolution before it."""
-    draw = torch.Generator("cuda").manual_seed(members)
+def norm_after(members: int, draw: torch.Generator) -> layers.Stack:
+    """A convolution of 64 channels and the norm behind it."""
 
     def random(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, device="cuda", generator=draw)
+        return torch.randn(members, 64, *shape, device="cuda", generator=draw)
 
-    stack = {
-        "c.weight": random(members, 64, 64, 3, 3) / 24,
-        "n.weight": random(members, 64),
-        "n.bias": random(members, 64),
-    }
-    stack |= {"n.running_mean": random(members, 64), "n.running_var": random(members, 64) ** 2 + 0.1}
-    x = last(random(5, 64 if shared else 64 * members, size, size))
-    beside = last(random(5, 64 * members, size, size))
+    stack = {"c.weight": random(64, 3, 3) / 24, "n.weight": random(), "n.bias": random()}
+    return stack | {"n.running_mean": random(), "n.running_var": random() ** 2 + 0.1}
+
+
+@pytest.mark.parametrize(
+    ("members", "size", "images"), [(1, 32, 5), (6, 32, 200), (6, 16, 1024), (42, 8, 75), (42, 4, 200), (7, 2, 5)]
+)
+@pytest.mark.parametrize(("shared", "adds"), [(False, False), (False, True), (True, False), (True, True)])
+def test_a_folded_norm_is_the_norm(
+    members: int, size: int, images: int, shared: bool, adds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In evaluation a norm goes into the weights of the convolution before it; whatever was in memory before."""
+    draw = torch.Generator("cuda").manual_seed(members)
+    stack = norm_after(members, draw)
+    x, beside = (
+        last(torch.randn(images, 64 * count, size, size, device="cuda", generator=draw))
+        for count in (1 if shared else members, members)
+    )
+    added = beside if adds else None
     with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
-        assert convolution.can_fold(x, stack["c.weight"], beside)
-        found = layers.conv_norm_relu(x, stack, "c", "n", False, beside if adds else None)
+        assert convolution.can_fold(x, stack["c.weight"], added)
+        found = []
+        for _ in range(2):
+            memory = torch.full_like(beside, torch.nan)
+            del memory
+            found.append(layers.conv_norm_relu(x, stack, "c", "n", False, added))
         monkeypatch.setattr(convolution, "can_fold", lambda *given: False)
-        wanted = layers.conv_norm_relu(x, stack, "c", "n", False, beside if adds else None)
-    assert relative(found.float(), wanted.float()) < 0.01
+        wanted = layers.conv_norm_relu(x, stack, "c", "n", False, added)
+    assert torch.equal(*found)
+    assert relative(found[0].float(), wanted.float()) < 0.01
+
+
+def test_what_has_a_gradient_or_does_not_fit_is_not_folded() -> None:
+    weight = norm_after(3, torch.Generator("cuda").manual_seed(0))["c.weight"]
+    x, beside = (last(torch.zeros(2, 64 * m, 4, 4, device="cuda")) for m in (3, 1))
+    with torch.autocast("cuda", torch.bfloat16):
+        assert not convolution.can_fold(x, weight, None)
+        with torch.no_grad():
+            assert convolution.can_fold(x, weight, x)
+            assert not convolution.can_fold(x, weight, beside)
+            assert not convolution.can_fold(last(torch.zeros(2, 3, 4, 4, device="cuda")), weight[:, :, :3], None)
+    with torch.no_grad():
+        assert not convolution.can_fold(x.float(), weight, None)
 
 
 def last(x: torch.Tensor) -> torch.Tensor:
@@ -227,6 +272,10 @@ def test_the_gradients_of_convolutions_are_those_of_torch(members: int, stride: 
     given = torch.randn(out.shape, generator=draw, device="cuda", dtype=torch.float64)
     for one, other in zip(*(torch.autograd.grad(y, (x, weight), given) for y in (out, plain)), strict=True):
         torch.testing.assert_close(one, other)
+
+
+def test_every_kernel_that_is_counted_by_its_name_is_there() -> None:
+    assert gpu_profile.OWN_ELSE.keys() <= gpu_profile.own_kernels().keys()
 
 
 def relative(found: torch.Tensor, wanted: torch.Tensor) -> float:

@@ -35,10 +35,10 @@ def disarrange(straight, weight, inputs, taps, total, SIZE: tl.constexpr):
 
 
 @triton.jit
-def taps(
+def small_conv(
     x, weight, out, rows, columns, height, width, STRIDE: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr
 ):
-    """A 3×3 convolution; `height` and `width` are the output's, and of the input so many strides."""
+    """A 3×3 convolution; `height` and `width` are the output's, the input's are STRIDE times that."""
     member = tl.program_id(1)
     channel = tl.arange(0, CHANNELS)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)

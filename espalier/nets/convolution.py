@@ -1,9 +1,9 @@
 """Convolutions of stacks on a GPU, with gradients that are fast for any number of members. Knows nothing about blocks.
 
-cuDNN computes grouped convolutions of 64 channels well, and the gradients of their weights; its gradient of the input
-is three to seven times slower for some numbers of groups and for strides, it has nothing good for 1×1, and of a small
-batch it computes group after group, each cut out first. These are ours for 64 channels, the width of the paper's
-ResNet; other widths are left to cuDNN.
+cuDNN computes grouped convolutions of 64 channels well, and the gradients of their weights. Its gradient of the input
+is three to seven times slower for some numbers of groups, and is computed as a convolution here. For 64 channels, the
+width of the paper's ResNet, there is more of our own: strides, 1×1, and batches so small that cuDNN takes one group
+after another, each cut out first.
 """
 
 from typing import Any
@@ -21,7 +21,9 @@ CHANNELS = 64  # of one member, where a kernel of our own is written for it
 ROWS = 128  # of the tile that a program holds
 WEIGHTS = 1024  # that a program moves
 PROGRAMS = 1024  # about as many as keep a GPU busy
-FEW, SMALL, FEW_ROWS = 48, 16, 64  # fewer images, of at most so many lines, are a small batch; the rows of its tiles
+FEW_IMAGES = 48  # from here on cuDNN does not go group by group
+SMALL_SIDE = 16  # nor does it for larger maps
+SMALL_ROWS = 64  # of a tile of `small_conv`
 
 
 def usable(x: Tensor, weight: Tensor) -> bool:
@@ -52,7 +54,11 @@ def conv(x: Tensor, weight: Tensor, padding: int) -> Tensor:
 
 
 def conv_relu(x: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, beside: Tensor | None) -> Tensor:
-    """ReLU(conv(x)·scale + shift + beside) in one pass, 3×3 with stride 1; a norm that is known is such a scale."""
+    """ReLU(conv(x)·scale + shift + beside) in one pass, 3×3 with stride 1; a norm that is known is such a scale.
+
+    PyTorch does not ask cuDNN for a deterministic way here, and without `beside` gives it what was in memory, times 0;
+    tests look whether either can be seen.
+    """
     kind = _kind(x)
     scaled, _ = arranged(weight * scale.view(*weight.shape[:2], 1, 1, 1), kind, False)
     how = [1, 1], [1, 1], [1, 1], _groups(x, weight)
@@ -128,19 +134,19 @@ def arranged(weight: Tensor, kind: torch.dtype, turns: bool) -> tuple[Tensor, Te
 
 def _conv(x: Tensor, weight: Tensor, stride: int, padding: int, groups: int) -> Tensor:
     ours = weight.shape == (groups * CHANNELS, CHANNELS, 3, 3) and padding == 1 and x.dtype == torch.bfloat16
-    few = len(x) < FEW and x.shape[2] <= SMALL * stride
-    if groups > 1 and ours and few:
-        return taps(x, weight, stride)
+    small = len(x) < FEW_IMAGES and x.shape[2] <= SMALL_SIDE * stride
+    if groups > 1 and ours and small:
+        return small_conv(x, weight, stride)
     return F.conv2d(x, weight, stride=stride, padding=padding, groups=groups)
 
 
-def taps(x: Tensor, weight: Tensor, stride: int) -> Tensor:
+def small_conv(x: Tensor, weight: Tensor, stride: int) -> Tensor:
     """A 3×3 convolution with padding, its stride a divisor of the image's sides; `weight` is (m·64, 64, 3, 3)."""
     batch, columns, height, width = x.shape
     out = x.new_empty(batch, height // stride, width // stride, columns)
     rows = out.numel() // columns
-    kernels.taps[-(-rows // FEW_ROWS), columns // CHANNELS](
-        x, weight, out, rows, columns, height // stride, width // stride, stride, FEW_ROWS, CHANNELS
+    kernels.small_conv[-(-rows // SMALL_ROWS), columns // CHANNELS](
+        x, weight, out, rows, columns, height // stride, width // stride, stride, SMALL_ROWS, CHANNELS
     )
     return out.permute(0, 3, 1, 2)
 

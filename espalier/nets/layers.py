@@ -98,7 +98,7 @@ def add_shared(out: Tensor, x: Tensor) -> Tensor:
 
 
 def join(parts: Sequence[Tensor]) -> Tensor:
-    """Activations of several stacks as those of one; all images must be there in the same order."""
+    """Activations of several stacks, of the same images in the same order, as those of one."""
     if len(parts) == 1:
         return parts[0]
     if parts[0].dim() == 4 and all(fused.usable(part, None) for part in parts):

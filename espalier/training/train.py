@@ -22,7 +22,9 @@ from espalier.training.trie import Cell, take_rows
 
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
 PACK_WHEN_LEFT = 0.25  # the share of the members that must have stopped before the others are packed again
-PACK_CAPTURED_AFTER = 15.0  # where steps are captured, and anew after packing: the steps' worth of work lost on those
+# Where steps are captured they are packed once those who stopped have cost as much as so many steps of all members,
+# which is about what capturing anew costs.
+PACK_CAPTURED_AFTER = 15.0
 LOOK_AFTER = 1.0  # seconds after which the accuracies are looked at, though nobody can have stopped
 
 Progress = Callable[[int, int, int, float], None]  # step, most steps there can be, members still training, best so far
@@ -200,8 +202,10 @@ class _Run:
             self._leave(list(self.stopped))
 
     def _pays_to_pack(self) -> bool:
-        if len(self.stopped) in (0, len(self.model.members)):
-            return bool(self.stopped)
+        if not self.stopped:
+            return False
+        if len(self.stopped) == len(self.model.members):
+            return True
         if self.model.graphs is None:
             return len(self.stopped) >= PACK_WHEN_LEFT * len(self.model.members)
         return self.lost >= PACK_CAPTURED_AFTER
