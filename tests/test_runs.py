@@ -22,6 +22,7 @@ from espalier.learners.options import described
 from espalier.library import Library
 from espalier.nets import backbone
 from espalier.runs import Settings, run
+from espalier.runs.hardware import code
 from espalier.runs.records import Records, read_records
 from espalier.streams import TaskSpec, stream
 from espalier.streams.registry import STREAMS
@@ -44,10 +45,24 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out / settings("mntdp-d").folder_name
 
 
+def test_the_source_has_a_mark_that_changes_with_it(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "a.py").write_text("1")
+    marks = [code(tmp_path)]
+    (tmp_path / "b" / "a.py").write_text("")
+    marks.append(code(tmp_path))
+    (tmp_path / "a.py").write_text("2")
+    marks.append(code(tmp_path))
+    (tmp_path / "notes.txt").write_text("not of the source")
+    assert code(tmp_path) == marks[-1]
+    assert len(set(marks)) == 3
+
+
 def test_a_run_leaves_what_it_promises(uninterrupted: Path) -> None:
     asked = json.loads((uninterrupted / "run.json").read_text())
     assert asked["learner"] == "mntdp-d"
     assert asked["versions"]["torch"]
+    assert asked["versions"]["code"] == code()
     assert asked["data"]["digits"]["state"] == "complete"
     events = read_records(uninterrupted / "records.jsonl")
     kinds = [e["event"] for e in events]

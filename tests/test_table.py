@@ -22,7 +22,7 @@ from espalier.report.table import FIVE, MAIN, TRANSFERS, Line
 from espalier.runs.settings import Settings
 from espalier.streams import STREAMS
 
-VERSIONS = {"espalier": "0.1.0", "torch": "2.11.0"}
+VERSIONS = {"code": "0a1b2c3d4e5f", "espalier": "0.1.0", "torch": "2.11.0"}
 HARDWARE = {"machine": "x86_64", "cores": 16, "threads": 16, "gpu": "NVIDIA H200"}
 
 

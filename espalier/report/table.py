@@ -252,8 +252,11 @@ def _machine(facts: Mapping[str, Any]) -> str:
 
 
 def _versions(made: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Without that of the source, which is another for almost every run."""
     versions = (_part(settings, "versions") for settings in made)
-    return _each_once(", ".join(f"{name} {value}" for name, value in each.items()) for each in versions)
+    return _each_once(
+        ", ".join(f"{name} {value}" for name, value in each.items() if name != "code") for each in versions
+    )
 
 
 def _each_once(words: Iterable[str]) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 """What a run was made with: versions and machine, for the record."""
 
+import hashlib
 import os
 import platform
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -9,14 +11,25 @@ import torch
 
 from espalier.version import __version__
 
+PACKAGE = Path(__file__).parent.parent
+
 
 def versions() -> dict[str, str]:
     return {
         "espalier": __version__,
+        "code": code(),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
     }
+
+
+def code(package: Path = PACKAGE) -> str:
+    """Tells one state of the source from another, which between two releases have the same version."""
+    digest = hashlib.sha256()
+    for file in sorted(package.rglob("*.py")):
+        digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:12]
 
 
 def hardware(device: torch.device) -> dict[str, Any]:
