@@ -136,6 +136,30 @@ def test_killed_again_and_again_a_run_ends_with_the_same_result(learner: str, tm
     )
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="no list of child processes here")
+def test_with_their_parent_all_workers_end(tmp_path: Path) -> None:
+    words = ["run", "s_minus_mini", "independent,finetune", "--workers", "2", "--out", str(tmp_path)]
+    process = subprocess.Popen([sys.executable, "-m", "espalier", *words])
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.glob("*/records.jsonl"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    process.kill()
+    process.wait()
+    assert len(workers) >= 2
+    while any(map(_runs, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(_runs, workers))
+
+
+def _runs(process: str) -> bool:
+    """Whether it is there, and not only waiting for somebody to take note of its end."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def test_a_finished_run_is_not_run_again(uninterrupted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def never(self: object, lesson: Lesson) -> Learned:
         raise AssertionError

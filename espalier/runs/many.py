@@ -5,6 +5,7 @@ A small network does not gain from a second thread, so each process has one, and
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -24,13 +25,26 @@ def run_many(
 ) -> Iterator[tuple[Settings, dict[str, Any]]]:
     """Results as they come. What was finished before is not run again."""
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers or len(os.sched_getaffinity(0)), mp_context=context)
+    count = workers or len(os.sched_getaffinity(0))
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent)
     try:
         waiting = {pool.submit(_work, settings, own, out, data, device): settings for settings, own in jobs}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
     finally:  # after an error, what has not begun does not begin
         pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """Else a worker whose parent was killed would go on, and then wait for ever for more."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)  # as if it had been killed too, which a run survives
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _work(settings: Settings, own: Learner | None, out: Path, data: Path | None, device: str) -> dict[str, Any]:
