@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 import espalier
+from espalier.bench.gpu import AS_IN_RUNS, cudnn
 from espalier.evaluation.accuracy import accuracy
 from espalier.nets import backbone
 from espalier.training import Fresh, Job, best, protocol, train
@@ -31,7 +32,11 @@ def main() -> None:
     parser.add_argument("--backbone", default="resnet")
     parser.add_argument("--protocol", type=protocol, default=protocol("paper"))
     options = parser.parse_args()
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32 = True, False  # as in runs
+    with cudnn(AS_IN_RUNS):
+        show(options)
+
+
+def show(options: argparse.Namespace) -> None:
     print(f"{options.stream} task {options.task}: validation / test accuracy")
     print("images of seed | " + " | ".join(f"weights of seed {seed}" for seed in options.weights))
     for images in options.images:

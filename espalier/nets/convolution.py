@@ -22,7 +22,7 @@ ROWS = 128  # of the tile that a program holds
 WEIGHTS = 1024  # that a program moves
 PROGRAMS = 1024  # about as many as keep a GPU busy
 FEW_IMAGES = 48  # from here on cuDNN does not go group by group
-SMALL_SIDE = 16  # nor does it for larger maps
+SMALL_SIDE = 16  # larger maps are faster in cuDNN, but for a handful of images
 SMALL_ROWS = 64  # of a tile of `small_conv`
 
 

@@ -93,7 +93,7 @@ def join(parts: Sequence[Tensor]) -> Tensor:
 
 
 class Join(torch.autograd.Function):
-    """PyTorch's `cat` takes twice the time, and as much as the norm of a block."""
+    """PyTorch's `cat` takes twice the time."""
 
     @staticmethod
     def forward(ctx: Any, *parts: Tensor) -> Tensor:
