@@ -30,16 +30,21 @@ def as_in_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
-def results(made: Job, speed: Speed) -> list[Trained]:
+def results(made: Job, speed: Speed, codes: list[str] = CODES) -> list[Trained]:
     there = on_gpu(made, speed)
-    return train(there, [candidate(code, made.backbone) for code in CODES], RATES, quiet).results
+    return train(there, [candidate(code, made.backbone) for code in codes], RATES, quiet).results
 
 
-def test_captured_steps_are_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("backbone", "size", "codes"), [("tiny", 8, CODES), ("alexnet-x0.1", 19, ["aaaaa.", "aa....", "......", "a.Aa.."])]
+)
+def test_captured_steps_are_the_same_steps(
+    backbone: str, size: int, codes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     for after in ("PACK_WHEN_LEFT", "PACK_CAPTURED_AFTER"):  # at once, as other stacks are rounded in another way
         monkeypatch.setattr(import_module(_Run.__module__), after, 0.0)
-    made = job(max_epochs=6, patience=8, batch=8)
-    plain, captured = results(made, SLOW), results(made, Speed(graphs=True))
+    made = job(backbone, size=size, max_epochs=6, patience=8, batch=8)
+    plain, captured = results(made, SLOW, codes), results(made, Speed(graphs=True), codes)
     for one, other in zip(plain, captured, strict=True):
         assert (one.val_accuracy, one.best_step, one.steps) == (other.val_accuracy, other.best_step, other.steps)
         for left, right in zip(one.states, other.states, strict=True):
@@ -99,7 +104,7 @@ def gradients(made: Job, codes: list[str]) -> dict[str, torch.Tensor]:
     model = TrieModel(made, members)
     x, y = made.task.normalise(made.task.train.x), made.task.train.y
     with made.precision():
-        logits = model.trie.forward(x, made.modes(0))
+        logits = model.trie.forward(x, made.modes({}))
     loss = member_losses(logits.float(), y).sum()
     named = {
         f"{depth} {number} {name}": cell.stack[name]
@@ -119,9 +124,10 @@ def test_the_same_seed_gives_the_same_bits_again() -> None:
 
 
 @pytest.mark.parametrize("beside", ["nothing", "one", "shared", "normalised"])
-@pytest.mark.parametrize("training", [True, False])
-def test_the_fused_norm_is_norm_addition_and_relu(training: bool, beside: str) -> None:
-    """Against float64 on the same rounded numbers; what is added may be shared by both members, or have a norm too."""
+@pytest.mark.parametrize(("training", "trained"), [(True, True), (False, False), (False, True)])
+def test_the_fused_norm_is_norm_addition_and_relu(training: bool, trained: bool, beside: str) -> None:
+    """Against float64 on the same rounded numbers; what is added may be shared by both members, or have a norm too.
+    With old statistics scale and shift may be trained or not."""
     draw = torch.Generator("cuda").manual_seed(0)
 
     def random(*shape: int) -> torch.Tensor:
@@ -135,7 +141,7 @@ def test_the_fused_norm_is_norm_addition_and_relu(training: bool, beside: str) -
     kinds = ("weight", "bias", "running_mean", "running_var")
     stack = {f"{n}.{kind}": random(2, 64).abs() + 0.5 for n in names for kind in kinds}
     for name in stack:
-        stack[name].requires_grad_(training and "running" not in name)
+        stack[name].requires_grad_(trained and "running" not in name)
     exact = {name: t.detach().double().requires_grad_(t.requires_grad) for name, t in stack.items()}
     x64, added64 = (None if t is None else t.detach().double().requires_grad_(t.requires_grad) for t in (x, added))
     assert x64 is not None

@@ -1,5 +1,6 @@
 """Every learner on a GPU: it learns, keeps its promise, and the same seed gives the same result."""
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import torch
 
 from espalier.learners import LEARNERS, entry
 from espalier.runs import run
+from espalier.training.job import SLOW, Speed
+from espalier.training.train import fit
 from tests.small_streams import install, settings
 
 install()
@@ -32,3 +35,15 @@ def test_it_learns_on_a_gpu_and_the_same_seed_gives_the_same_result(
     if not entry(learner).forgets:
         assert result["metrics"]["forgetting"] == 0
     assert result_of(learner, backbone, tmp_path / "other") == result
+
+
+@pytest.mark.parametrize("learner", ["hat", "pnn", "er", "online-ewc", "mntdp-d-plus"])
+def test_captured_work_is_the_same_work(learner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for after in ("PACK_WHEN_LEFT", "PACK_CAPTURED_AFTER"):  # at once, as other stacks are rounded in another way
+        monkeypatch.setattr(import_module(fit.__module__), after, 0.0)
+
+    def found(speed: Speed) -> dict[str, Any]:
+        monkeypatch.setattr(Speed, "of", staticmethod(lambda device: speed))
+        return result_of(learner, "tiny", tmp_path / str(speed.graphs))
+
+    assert found(Speed(graphs=True)) == found(SLOW)

@@ -56,11 +56,12 @@ def test_the_gradient_is_compensated_as_in_section_2_5(s: float) -> None:
     plain, ours, mirrored = (t.clone().requires_grad_() for t in (e, e, -e))
     factor = most / s * (torch.cosh((s * e).clamp(-50, 50)) + 1) / (torch.cosh(e) + 1)
     expected = factor * gradient(torch.sigmoid(s * plain), plain)
-    found = gradient(attention(ours, (s, most)), ours)
+    now = torch.tensor([s, most], dtype=torch.float64)
+    found = gradient(attention(ours, now), ours)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-200)
-    even = gradient(attention(mirrored, (s, most)), mirrored)
+    even = gradient(attention(mirrored, now), mirrored)
     torch.testing.assert_close(even, found, rtol=1e-12, atol=0)
-    assert torch.equal(attention(ours, (s, most)), torch.sigmoid(s * e))
+    assert torch.equal(attention(ours, now), torch.sigmoid(s * e))
 
 
 def test_a_learned_gate_is_open_or_shut() -> None:
@@ -102,10 +103,10 @@ def test_the_penalty_of_three_units_by_hand() -> None:
     e = torch.tensor([[0.0, math.log(3), -math.log(3)], [60.0, 60.0, 60.0]], dtype=torch.float64)
     stacks = {"a": {"0.embedding": e[:, :1]}, "b": {"0.embedding1": e[:, 1:]}}
     left = {"a/0.embedding": torch.ones(1).double(), "b/0.embedding1": torch.tensor([0.0, 1.0]).double()}
-    found = new_capacity(stacks, left, Mode(sharpness=(1.0, 400.0)))
+    found = new_capacity(stacks, left, Mode(sharpness=torch.tensor([1.0, 400.0])))
     torch.testing.assert_close(found, torch.tensor([0.375, 1.0], dtype=torch.float64))
     nothing = {key: torch.zeros_like(mask) for key, mask in left.items()}
-    assert new_capacity(stacks, nothing, Mode(sharpness=(1.0, 400.0))).tolist() == [0, 0]
+    assert new_capacity(stacks, nothing, Mode(sharpness=torch.tensor([1.0, 400.0]))).tolist() == [0, 0]
 
 
 def test_embeddings_stay_within_the_limit_and_weights_do_not() -> None:

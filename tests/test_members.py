@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from espalier.nets import Backbone, Block, Mode, State, backbone, is_buffer
+from espalier.nets import EVAL, Backbone, Block, Mode, State, backbone, is_buffer
 from espalier.nets.layers import Stack, dropout
 from espalier.nets.pieces import Dense, Shape
 from espalier.training.adam import Adam
@@ -38,14 +38,21 @@ def block_at(net: Backbone, place: int) -> tuple[Block, Shape]:
     return block, shape
 
 
-def trained(block: Block, states: list[State], x: Tensor, goal: Tensor, rates: Tensor, decays: Tensor) -> After:
+def kept(block: Block, given: Shape, draw: torch.Generator) -> Tensor | None:
+    drops = block.drops(given)
+    return None if drops is None else torch.rand(BATCH, *drops[1], generator=draw) >= drops[0]
+
+
+def trained(
+    block: Block, given: Shape, states: list[State], x: Tensor, goal: Tensor, rates: Tensor, decays: Tensor
+) -> After:
     """Twenty steps of a stack towards `goal`, the same for every member; x is shared, or members lie side by side."""
     stack = {name: torch.stack([s[name] for s in states]) for name in states[0]}
     parameters = [t.requires_grad_() for name, t in stack.items() if not is_buffer(name)]
-    adam, drops = Adam(parameters, rates, decays), random(8)
+    adam, draw = Adam(parameters, rates, decays), random(8)
     losses = []
     for _ in range(STEPS):
-        out = block.forward(stack, x, Mode(True, drops))
+        out = block.forward(stack, x, Mode(True, kept(block, given, draw)))
         per_member = out.view(BATCH, len(states), *goal.shape[1:])
         loss = (per_member - goal[:, None]).square().transpose(0, 1).flatten(1).mean(1)
         gradients = torch.autograd.grad(loss.sum(), parameters)
@@ -68,9 +75,9 @@ def test_members_in_one_stack_learn_what_they_learn_alone(
     goal = torch.randn(BATCH, *block.shape(given), generator=random(99), dtype=dtype)
     rates, decays = (torch.tensor(values[:count], dtype=dtype) for values in (RATES, DECAYS))
 
-    together = trained(block, states, torch.cat(xs, 1), goal, rates, decays)
+    together = trained(block, given, states, torch.cat(xs, 1), goal, rates, decays)
     for i in range(count):
-        alone = trained(block, [states[i]], xs[i if own else 0], goal, rates[i : i + 1], decays[i : i + 1])
+        alone = trained(block, given, [states[i]], xs[i if own else 0], goal, rates[i : i + 1], decays[i : i + 1])
         torch.testing.assert_close(together.losses[:, i], alone.losses[:, 0], rtol=within, atol=within)
         for mine, wanted in zip(together.gradients, alone.gradients, strict=True):
             torch.testing.assert_close(mine[i], wanted[0], rtol=within, atol=within)
@@ -83,22 +90,30 @@ def test_members_in_one_stack_learn_what_they_learn_alone(
 @pytest.mark.parametrize("shape", [(6,), (6, 3, 3)])
 def test_a_dropout_mask_does_not_depend_on_the_number_of_members(shape: tuple[int, ...]) -> None:
     ones = torch.ones(50, *shape)
-    alone = dropout(ones, 6, 0.25, random(3))
-    together = dropout(torch.cat([ones] * 4, 1), 6, 0.25, random(3))
+    kept = torch.rand(ones.shape, generator=random(3)) >= 0.25
+    alone = dropout(ones, kept, 0.25)
+    together = dropout(torch.cat([ones] * 4, 1), kept, 0.25)
     assert torch.equal(together, torch.cat([alone] * 4, 1))
     assert sorted(set(alone.flatten().tolist())) == pytest.approx([0, 4 / 3])
     assert 0.15 < (alone == 0).double().mean() < 0.35
 
 
-def test_dropout_is_for_training_alone() -> None:
-    block = NETS["alexnet"].blocks[0]
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_block_drops_what_is_not_kept(place: int) -> None:
+    block, given = block_at(NETS["alexnet"], place)
     stack = {n: t[None] for n, t in block.init(random(0)).items()}
-    x = torch.randn(2, 3, 19, 19, generator=random(1))
-    plain = block.forward(stack, x, Mode(False, random(2)))
-    assert torch.equal(plain, block.forward(stack, x, Mode(False, random(3))))
-    dropped = block.forward(stack, x, Mode(True, random(2)))
-    assert not torch.equal(plain, dropped)
-    assert not torch.equal(dropped, block.forward(stack, x, Mode(True, random(3))))
+    x = torch.randn(BATCH, *given, generator=random(1))
+    plain = block.forward(stack, x, EVAL)
+    drops = block.drops(given)
+    assert drops is not None
+    share, shape = drops
+    everything = torch.ones(BATCH, *shape, dtype=torch.bool)
+    torch.testing.assert_close(block.forward(stack, x, Mode(True, everything)), plain / (1 - share))
+    assert not block.forward(stack, x, Mode(True, ~everything)).any()
+    everything[:, 1:] = False
+    dropped = block.forward(stack, x, Mode(True, everything))
+    torch.testing.assert_close(dropped[:, :1], plain[:, :1] / (1 - share))
+    assert not dropped[:, 1:].any()
 
 
 def test_adam_is_torchs_adam_for_each_member() -> None:

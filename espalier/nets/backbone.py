@@ -16,7 +16,20 @@ from torch import Tensor
 
 from espalier.errors import InputError
 from espalier.nets.layers import Stack
-from espalier.nets.pieces import EVAL, ConvPool, Dense, GlobalPool, Mode, Piece, Residual, Shape, State, Stem, is_buffer
+from espalier.nets.pieces import (
+    EVAL,
+    ConvPool,
+    Dense,
+    Drops,
+    GlobalPool,
+    Mode,
+    Piece,
+    Residual,
+    Shape,
+    State,
+    Stem,
+    is_buffer,
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +63,13 @@ class Block:
             total, given = total + piece.macs(given), piece.shape(given)
         return total
 
+    def drops(self, given: Shape) -> Drops | None:
+        """The dropout in it; a block has at most one."""
+        found = None
+        for piece in self.pieces:
+            found, given = found or piece.drops(given), piece.shape(given)
+        return found
+
     def gates(self) -> dict[str, int]:
         """The places that can have a gate, as their tensors are named without "gate" or "embedding": "0.", "1.1", …"""
         return {f"{prefix}{place}": units for prefix, piece in self._named() for place, units in piece.gates().items()}
@@ -76,11 +96,6 @@ class Backbone:
     def plain_name(self) -> str:
         """Without the factor on its width."""
         return split_name(self.name)[0]
-
-    @property
-    def drops(self) -> bool:
-        """Whether it has dropout."""
-        return any(getattr(piece, "drop", 0) for block in self.blocks for piece in block.pieces)
 
     @torch.no_grad()
     def forward(self, states: Sequence[State], x: Tensor) -> Tensor:

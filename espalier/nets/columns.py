@@ -78,7 +78,7 @@ class Columns:
         for (tasks, stack), x in zip(self.frozen[depth], inputs, strict=True):
             outputs = self.backbone.blocks[depth].forward(stack, x, EVAL).chunk(len(tasks), 1)
             for task, out in zip(tasks, outputs, strict=True):
-                sums[task] = sums[task] + out if task in sums else out
+                sums[task] = sums[task] + out if task in sums else _cut_out(out)
         return sums
 
 
@@ -105,6 +105,11 @@ def _parts(state: State) -> dict[str, State]:
 
 def _stacked(states: Sequence[State]) -> Stack:
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+
+
+def _cut_out(part: Tensor) -> Tensor:
+    """A part of wider activations, in memory of its own, as every layer that reads it would copy it."""
+    return part.contiguous(memory_format=torch.channels_last) if part.dim() == 4 else part
 
 
 def _on(device: torch.device, stack: Stack) -> Stack:

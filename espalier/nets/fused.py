@@ -55,7 +55,7 @@ def usable(x: Tensor, beside: Tensor | None) -> bool:
 
 @torch.no_grad()
 def known(weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: float) -> Norm:
-    """By statistics from before; `weight` and `bias` are not trained."""
+    """By statistics from before."""
     deviation, scale, shift = torch.empty(3, len(weight), device=weight.device).unbind()
     kernels.prepare[(len(weight) // COLUMNS,)](weight, bias, mean, var, deviation, scale, shift, epsilon, COLUMNS)
     return Norm(weight, bias, mean, deviation, scale, shift, False)
@@ -147,7 +147,7 @@ class NormRelu(torch.autograd.Function):
         rows, columns = _matrix(x)
         tensors = (x, other, signs, norm.mean, norm.deviation, norm.scale, norm.shift, second.mean, second.deviation)
         total, passed = None, given
-        if norm.of_batch:
+        if norm.of_batch or ctx.needs_input_grad[1]:
             sums = _partial(3 if norms else 2, columns, rows, x.device)
             sum_apart = apart
             passed, apart = (torch.empty_like(x), columns) if adds else (given, apart)

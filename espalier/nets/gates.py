@@ -21,28 +21,27 @@ class Attention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, embedding: Tensor, now: float, most: float) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(embedding)
-        ctx.now, ctx.most = now, most
-        return torch.sigmoid(now * embedding)
+    def forward(ctx, embedding: Tensor, sharpness: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(embedding, sharpness)
+        return torch.sigmoid(sharpness[0] * embedding)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
-        (embedding,) = ctx.saved_tensors
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
+        embedding, (now, most) = ctx.saved_tensors
         plain = torch.sigmoid(embedding)
-        fading = (CLAMP - (ctx.now * embedding).abs()).clamp(max=0).exp()
-        return gradient * ctx.most * plain * (1 - plain) * fading, None, None
+        fading = (CLAMP - (now * embedding).abs()).clamp(max=0).exp()
+        return gradient * most * plain * (1 - plain) * fading, None
 
 
-def attention(embedding: Tensor, sharpness: tuple[float, float] | None) -> Tensor:
-    """The factors of an embedding under a sharpness (now, at its most); without one, zeros and ones."""
+def attention(embedding: Tensor, sharpness: Tensor | None) -> Tensor:
+    """The factors of an embedding under a sharpness, now and at its most; without one, zeros and ones."""
     if sharpness is None:
         return (embedding > 0).to(embedding.dtype)
-    attended: Tensor = Attention.apply(embedding, *sharpness)  # type: ignore[no-untyped-call]
+    attended: Tensor = Attention.apply(embedding, sharpness)  # type: ignore[no-untyped-call]
     return attended
 
 
-def gated(x: Tensor, stack: Stack, place: str, sharpness: tuple[float, float] | None) -> Tensor:
+def gated(x: Tensor, stack: Stack, place: str, sharpness: Tensor | None) -> Tensor:
     """x (batch, m·units, …) times the gates that the stack has for a place ("" or a number), (m, units) each."""
     if f"gate{place}" in stack:
         x = x * _along(stack[f"gate{place}"], x)

@@ -21,8 +21,9 @@ BN_EPSILON = 1e-5
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int = 1, padding: int = 0) -> Tensor:
     """`weight` is (m, out, in, k, k); x has m·in channels, or in channels shared by all members."""
-    if bias is None and stride == 1 and convolution.usable(x, weight):
-        return convolution.conv(x, weight, padding)
+    if stride == 1 and convolution.usable(x, weight):
+        out = convolution.conv(x, weight, padding)
+        return out if bias is None else out + bias.to(out.dtype).view(-1, 1, 1)
     members, _, inputs = weight.shape[:3]
     groups = 1 if x.shape[1] == inputs else members
     flat_bias = None if bias is None else bias.flatten()
@@ -59,8 +60,7 @@ def norm_relu(
 ) -> Tensor:
     """ReLU(norm(x) + beside), where `beside` may be one member's activations, shared by all; `beside_norm` is the name
     of a norm through which it goes before."""
-    trains_frozen = not training and torch.is_grad_enabled() and stack[f"{name}.weight"].requires_grad
-    if trains_frozen or not fused.usable(x, beside):
+    if not fused.usable(x, beside):
         out = batch_norm(x, stack, name, training)
         if beside is not None and beside_norm is not None:
             beside = batch_norm(beside, stack, beside_norm, training)
@@ -106,8 +106,8 @@ def join(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(parts), 1)
 
 
-def dropout(x: Tensor, features: int, share: float, generator: torch.Generator) -> Tensor:
-    """The same mask for every member: so a member's mask does not depend on who else is in the stack."""
-    kept = torch.rand((len(x), 1, features, *x.shape[2:]), device=x.device, generator=generator) >= share
-    per_member = x.view(len(x), -1, features, *x.shape[2:])
-    return (per_member * (kept / (1 - share)).to(x.dtype)).view_as(x)
+def dropout(x: Tensor, kept: Tensor, share: float) -> Tensor:
+    """`kept` has one member's shape. The same mask for every member: so it does not depend on who else is in the
+    stack."""
+    per_member = x.view(len(x), -1, *kept.shape[1:])
+    return (per_member * (kept / (1 - share)).to(x.dtype)[:, None]).view_as(x)

@@ -22,15 +22,15 @@ Shape = tuple[int, ...]  # of one image's activations: (channels, height, width)
 
 @dataclass(frozen=True)
 class Mode:
-    """Whether batch norm and dropout train; dropout's masks come from `generator`.
+    """Whether batch norm trains, and what dropout keeps, if anything is dropped.
 
     `frozen_norms`: batch norm does not train, though the rest does. `sharpness`: of learned gates (see `gates`).
     """
 
     training: bool = False
-    generator: torch.Generator | None = None
+    kept: Tensor | None = None  # (batch, *what `Piece.drops` says), bool
     frozen_norms: bool = False
-    sharpness: tuple[float, float] | None = None
+    sharpness: Tensor | None = None
 
     @property
     def norms_train(self) -> bool:
@@ -47,6 +47,10 @@ class Piece(Protocol):
     def macs(self, given: Shape) -> int: ...
     def input_macs(self, given: Shape) -> int: ...  # of the layers that read the piece's own input
     def gates(self) -> dict[str, int]: ...  # the places that can have a gate ("" or a number), and their units
+    def drops(self, given: Shape) -> "Drops | None": ...  # where it has dropout
+
+
+Drops = tuple[float, Shape]  # the share of values that dropout takes away, and the shape of what it acts on
 
 
 def is_buffer(name: str) -> bool:
@@ -105,6 +109,9 @@ class Stem:
     def gates(self) -> dict[str, int]:
         return {"": self.outputs}
 
+    def drops(self, given: Shape) -> Drops | None:
+        return None
+
 
 @dataclass(frozen=True)
 class Residual:
@@ -157,6 +164,9 @@ class Residual:
     def gates(self) -> dict[str, int]:
         return {"1": self.outputs, "": self.outputs}
 
+    def drops(self, given: Shape) -> Drops | None:
+        return None
+
 
 @dataclass(frozen=True)
 class GlobalPool:
@@ -180,6 +190,9 @@ class GlobalPool:
     def gates(self) -> dict[str, int]:
         return {}
 
+    def drops(self, given: Shape) -> Drops | None:
+        return None
+
 
 @dataclass(frozen=True)
 class ConvPool:
@@ -198,15 +211,14 @@ class ConvPool:
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
         out = F.relu(layers.conv(x, stack["conv.weight"], stack["conv.bias"]))
         out = gated(out, stack, "", mode.sharpness)
-        if mode.training and mode.generator is not None:
-            out = layers.dropout(out, self.outputs, self.drop, mode.generator)
+        out = out if mode.kept is None else layers.dropout(out, mode.kept, self.drop)
         return F.max_pool2d(out, 2)
 
     def shape(self, given: Shape) -> Shape:
-        return (self.outputs, *((side - self.kernel + 1) // 2 for side in given[1:]))
+        return (self.outputs, *(side // 2 for side in self._sides(given)))
 
     def macs(self, given: Shape) -> int:
-        height, width = (side - self.kernel + 1 for side in given[1:])
+        height, width = self._sides(given)
         return self.inputs * self.outputs * self.kernel**2 * height * width
 
     def input_macs(self, given: Shape) -> int:
@@ -214,6 +226,13 @@ class ConvPool:
 
     def gates(self) -> dict[str, int]:
         return {"": self.outputs}
+
+    def drops(self, given: Shape) -> Drops | None:
+        return self.drop, (self.outputs, *self._sides(given))
+
+    def _sides(self, given: Shape) -> list[int]:
+        """Before pooling."""
+        return [side - self.kernel + 1 for side in given[1:]]
 
 
 @dataclass(frozen=True)
@@ -235,9 +254,7 @@ class Dense:
         # Members lie one after another along the channels, so flattening keeps each member's features together.
         out = layers.linear(x.flatten(1), stack["linear.weight"], stack["linear.bias"])
         out = gated(F.relu(out), stack, "", mode.sharpness) if self.relu else out
-        if self.drop and mode.training and mode.generator is not None:
-            out = layers.dropout(out, self.outputs, self.drop, mode.generator)
-        return out
+        return out if mode.kept is None else layers.dropout(out, mode.kept, self.drop)
 
     def shape(self, given: Shape) -> Shape:
         return (self.outputs,)
@@ -250,3 +267,6 @@ class Dense:
 
     def gates(self) -> dict[str, int]:
         return {"": self.outputs} if self.relu else {}
+
+    def drops(self, given: Shape) -> Drops | None:
+        return (self.drop, (self.outputs,)) if self.drop else None

@@ -14,9 +14,10 @@ from espalier.nets.layers import Stack
 from espalier.training.adam import Adam
 from espalier.training.candidate import Fresh, Member, Setting
 from espalier.training.cost import FLOPS_PER_MAC
+from espalier.training.graphs import Graphs
 from espalier.training.job import Job, augmented
 from espalier.training.model import member_losses
-from espalier.training.trie import Cell, evaluating, repeated, take_rows
+from espalier.training.trie import Cell, Modes, evaluating, repeated, take_rows
 
 
 class ColumnModel:
@@ -31,7 +32,7 @@ class ColumnModel:
         decays = torch.tensor([s.weight_decay for s in settings], device=job.device)
         self.optimiser = Adam(self._parameters(), rates, decays)
         self.crops = job.generator("augment")
-        self.graphs = None
+        self.graphs = Graphs() if job.speed.graphs else None
 
     def batches(self, order: torch.Generator) -> list[Tensor]:
         return self.job.batches(order)
@@ -39,13 +40,25 @@ class ColumnModel:
     def step(self, chosen: Tensor, number: int) -> int:
         job = self.job
         x = job.task.normalise(augmented(job.task, chosen, job.protocol, self.crops))
-        logits = self.network.run(self._stacks(), x, job.modes(number))
-        loss = member_losses(self._by_member(logits), job.task.train.y[chosen]).sum()
-        self.optimiser.step(torch.autograd.grad(loss, self.optimiser.parameters))
+        inputs = {"x": x, "y": job.task.train.y[chosen], **job.drawn(number, len(x))}
+        if self.graphs is None:
+            self._compute(**inputs)
+        else:
+            self.graphs.run("step", self._compute, inputs)
         return len(x)
 
+    def _compute(self, x: Tensor, y: Tensor, **drawn: Tensor) -> None:
+        """Forward, backward, and a step of every member."""
+        logits = self._run(x, self.job.modes(drawn)).to(self.job.task.mean.dtype)
+        loss = member_losses(logits, y).sum()
+        self.optimiser.step(torch.autograd.grad(loss, self.optimiser.parameters))
+
     def logits(self, x: Tensor) -> Tensor:
-        return self._by_member(self.network.run(self._stacks(), x, evaluating))
+        return self._run(x, evaluating)
+
+    def _run(self, x: Tensor, modes: Modes) -> Tensor:
+        with self.job.precision():
+            return self.network.run(self._stacks(), x, modes).view(len(x), len(self.members), -1)
 
     def cells(self) -> list[tuple[int, Cell]]:
         return list(enumerate(self._cells))
@@ -54,6 +67,8 @@ class ColumnModel:
         self.members = [self.members[number] for number in numbers]
         for cell in self._cells:
             cell.stack, cell.members = take_rows(cell.stack, numbers), list(range(len(numbers)))
+        if self.graphs is not None:
+            self.graphs.forget()
         self.optimiser = self.optimiser.keep(self._parameters(), numbers)
 
     def flops(self) -> tuple[int, int]:
@@ -67,9 +82,6 @@ class ColumnModel:
 
     def _parameters(self) -> list[Tensor]:
         return [p for cell in self._cells for p in cell.parameters()]
-
-    def _by_member(self, logits: Tensor) -> Tensor:
-        return logits.view(len(logits), len(self.members), -1)
 
 
 def fresh_column(job: Job, earlier: Sequence[str]) -> list[State]:

@@ -1,12 +1,13 @@
 """Work for a GPU, captured once and replayed: no time between its kernels. Knows nothing about training."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Work = Callable[..., None]  # of tensors; it leaves what it does in tensors of its own
+Inputs = Mapping[str, Tensor]
+Work = Callable[..., None]  # of its inputs, by name; it leaves what it does in tensors of its own
 
 
 class Graphs:
@@ -18,20 +19,20 @@ class Graphs:
 
     def __init__(self) -> None:
         self._seen: set[Hashable] = set()
-        self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]] = {}
+        self._graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Inputs]] = {}
         self._pool: Any = None
 
-    def run(self, name: str, work: Work, *inputs: Tensor) -> None:
-        key = (name, *(tensor.shape for tensor in inputs))
+    def run(self, name: str, work: Work, inputs: Inputs) -> None:
+        key = (name, *((each, tensor.shape) for each, tensor in inputs.items()))
         if key not in self._seen:
             self._seen.add(key)
-            work(*inputs)
+            work(**inputs)
             return
         if key not in self._graphs:
             self._graphs[key] = self._capture(work, inputs)
         graph, places = self._graphs[key]
-        for place, given in zip(places, inputs, strict=True):
-            place.copy_(given)
+        for each, given in inputs.items():
+            places[each].copy_(given)
         graph.replay()
 
     def forget(self) -> None:
@@ -39,11 +40,11 @@ class Graphs:
         self._graphs.clear()
         self._pool = None  # it went with its last graph
 
-    def _capture(self, work: Work, inputs: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...]]:
+    def _capture(self, work: Work, inputs: Inputs) -> tuple[torch.cuda.CUDAGraph, Inputs]:
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        places = tuple(tensor.clone() for tensor in inputs)
+        places = {each: tensor.clone() for each, tensor in inputs.items()}
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
         with torch.cuda.graph(graph, pool=self._pool):
-            work(*places)
+            work(**places)
         return graph, places

@@ -1,6 +1,6 @@
 """One task's training: everything but the candidates, and how its images become batches. Knows nothing about models."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -35,6 +35,7 @@ class Speed:
 
 
 SLOW, FAST = Speed(), Speed(bf16=True, graphs=True)
+SHARPNESS = "sharpness of gates"  # no block has this name
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,17 +63,26 @@ class Job:
     def generator(self, *purpose: str | int, device: str | torch.device | None = None) -> torch.Generator:
         return torch.Generator(device or self.device).manual_seed(torch_seed(self.seed, *self.place, *purpose))
 
-    def modes(self, step: int) -> Modes:
-        """How blocks run at a training step. A dropout mask is named by step and block: it is the same for every
-        member, whatever else is in the stack."""
-        sharpness = None
+    def drawn(self, step: int, images: int) -> dict[str, Tensor]:
+        """What a training step depends on besides its images: by block, which values dropout keeps; and the sharpness
+        of learned gates. A mask is named by step and block: it is the same for every member, whatever else is in the
+        stack."""
+        found = {}
+        for block, given in zip(self.backbone.blocks, self.backbone.shapes(), strict=True):
+            drops = block.drops(given)
+            if drops is not None:
+                share, shape = drops
+                draw = self.generator("dropout", step, block.name)
+                found[block.name] = torch.rand((images, *shape), device=self.device, generator=draw) >= share
         if self.rules.sharpness is not None:
-            sharpness = self.rules.sharpness(step, self.steps_per_epoch())
-        if not self.backbone.drops:
-            return lambda depth: Mode(True, sharpness=sharpness)
-        return lambda depth: Mode(
-            True, self.generator("dropout", step, self.backbone.blocks[depth].name), sharpness=sharpness
-        )
+            sharpness = torch.tensor(self.rules.sharpness(step, self.steps_per_epoch()))
+            found[SHARPNESS] = sharpness.to(self.device, non_blocking=True)
+        return found
+
+    def modes(self, drawn: Mapping[str, Tensor]) -> Modes:
+        """How blocks run at a training step for which this was drawn."""
+        names = [block.name for block in self.backbone.blocks]
+        return lambda depth: Mode(True, drawn.get(names[depth]), sharpness=drawn.get(SHARPNESS))
 
     @property
     def device(self) -> torch.device:

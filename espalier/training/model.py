@@ -18,7 +18,7 @@ from espalier.training.cost import trie_flops
 from espalier.training.graphs import Graphs
 from espalier.training.job import Job, augmented, shifted
 from espalier.training.rules import Outputs, Replay
-from espalier.training.trie import Cell, Modes, Trie, evaluating
+from espalier.training.trie import Cell, Trie, evaluating
 
 
 class Model(Protocol):
@@ -65,9 +65,7 @@ class TrieModel:
         ]
         self.crops, self.recall = job.generator("augment"), job.generator("replay")
         self.parts = self._parts()
-        # A mask of dropout is drawn on the processor's order, and a sharpness is a number: neither can be replayed.
-        fixed = not job.backbone.drops and job.rules.sharpness is None
-        self.graphs = Graphs() if job.speed.graphs and fixed else None
+        self.graphs = Graphs() if job.speed.graphs else None
 
     def _parts(self) -> Tensor | None:
         """(tasks of the replay and this one, outputs of the head): which belong to each; None: all to this task."""
@@ -95,15 +93,16 @@ class TrieModel:
             y, own = y + rules.outputs[0], self.parts[-1:]
         if rules.replay is not None:
             x, y, own = self._with_replay(rules.replay, x, y)
-        inputs = (x, y) if own is None else (x, y, own)
+        inputs = {"x": x, "y": y, **({} if own is None else {"own": own}), **job.drawn(number, len(x))}
         if self.graphs is None:
-            self._compute(job.modes(number), *inputs)
+            self._compute(**inputs)
         else:
-            self.graphs.run("step", lambda *given: self._compute(job.modes(0), *given), *inputs)
+            self.graphs.run("step", self._compute, inputs)
         return len(x)
 
-    def _compute(self, modes: Modes, x: Tensor, y: Tensor, own: Tensor | None = None) -> None:
+    def _compute(self, x: Tensor, y: Tensor, own: Tensor | None = None, **drawn: Tensor) -> None:
         """Forward, backward, and a step of every member."""
+        modes = self.job.modes(drawn)
         with self.job.precision():
             logits = self.trie.forward(x, modes)
         logits = logits.to(self.job.task.mean.dtype)

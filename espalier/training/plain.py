@@ -59,7 +59,8 @@ def _train_member(job: Job, member: Member) -> Trained:
         batches = job.batches(order)
         for chosen in batches:
             x = task.normalise(augmented(task, chosen, protocol, crops))
-            loss = F.cross_entropy(_forward(job, member, network, x, job.modes(step)), task.train.y[chosen])
+            logits = _forward(job, member, network, x, job.modes(job.drawn(step, len(x))))
+            loss = F.cross_entropy(logits, task.train.y[chosen])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()

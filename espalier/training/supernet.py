@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from espalier.nets import EVAL, is_buffer
-from espalier.nets.layers import Stack
+from espalier.nets.layers import Stack, join
 from espalier.training.candidate import Fresh, Member, Setting
 from espalier.training.cost import FLOPS_PER_MAC
 from espalier.training.job import Job, augmented
@@ -103,7 +103,7 @@ class Supernet:
             walks = [walk for walk in walks if self.fixed[walk[0]]]
             if free:
                 self._path_step(x, y, log_p, free)
-        self._weight_step(x, y, walks, job.modes(number))
+        self._weight_step(x, y, walks, job.modes(job.drawn(number, len(x))))
         self.steps += 1
         return len(x)
 
@@ -113,6 +113,7 @@ class Supernet:
         if not walks:
             return
         logits, used, macs = self._along(x, walks, modes)
+        logits = logits.to(self.job.task.mean.dtype)
         names = [[name for name in stack if not is_buffer(name)] for _, _, stack in used]
         parameters = [stack[name] for (_, _, stack), own in zip(used, names, strict=True) for name in own]
         gradients = iter(torch.autograd.grad(member_losses(logits, y).sum(), parameters))
@@ -144,13 +145,15 @@ class Supernet:
         """(members, batch): every image by a path of its own. One pass through all fresh modules will do: where an
         image's path branches off, they are given what the old prefix makes of it."""
         rows = torch.tensor(members, device=x.device)
-        trunk = self._trunk(x, self.paths.prefixes)
-        live = trunk[()]
-        for depth, block in enumerate(self.blocks):
-            if depth:
-                live = self._branched(live, trunk, drawn.T, depth)
-            live = block.forward(_rows(self._cells[depth].stack, rows), live, EVAL)
-        logits = self._branched(live, trunk, drawn.T, len(self.blocks)).view(len(x), len(members), -1)
+        with self.job.precision():
+            trunk = self._trunk(x, self.paths.prefixes)
+            live = trunk[()]
+            for depth, block in enumerate(self.blocks):
+                if depth:
+                    live = self._branched(live, trunk, drawn.T, depth)
+                live = block.forward(_rows(self._cells[depth].stack, rows), live, EVAL)
+            live = self._branched(live, trunk, drawn.T, len(self.blocks))
+        logits = live.to(self.job.task.mean.dtype).view(len(x), len(members), -1)
         macs = self.job.backbone.macs()
         self._spent[0] += len(members) * sum(macs) + self._trunk_macs(trunk)
         labels = y[:, None].expand(len(x), len(members))
@@ -174,17 +177,18 @@ class Supernet:
         were used, and the multiply-accumulates of an image."""
         order = sorted(walks, key=lambda walk: len(walk[1]))  # the first to branch off first, so that others join them
         members = torch.tensor([member for member, _ in order], device=x.device)
-        trunk = self._trunk(x, [prefix for _, prefix in walks])
         live: list[Tensor] = []
         used: list[Used] = []
         going = 0
-        for depth, block in enumerate(self.blocks):
-            joining = [trunk[prefix] for _, prefix in order if len(prefix) == depth]
-            going += len(joining)
-            if going:
-                stack = _rows(self._cells[depth].stack, members[:going])
-                live = [block.forward(stack, _side_by_side([*live, *joining]), modes(depth))]
-                used.append((depth, members[:going], stack))
+        with self.job.precision():
+            trunk = self._trunk(x, [prefix for _, prefix in walks])
+            for depth, block in enumerate(self.blocks):
+                joining = [trunk[prefix] for _, prefix in order if len(prefix) == depth]
+                going += len(joining)
+                if going:
+                    stack = _rows(self._cells[depth].stack, members[:going])
+                    live = [block.forward(stack, _side_by_side([*live, *joining]), modes(depth))]
+                    used.append((depth, members[:going], stack))
         whole = [trunk[prefix] for _, prefix in order[going:]]
         logits = torch.cat([*live, *whole], 1).view(len(x), len(order), -1)
         macs = self.job.backbone.macs()
@@ -265,4 +269,4 @@ def _rows(stack: Stack, rows: Tensor) -> Stack:
 
 def _side_by_side(parts: list[Tensor]) -> Tensor:
     """Along the channels; one and the same input of all members stays as it is, shared by them."""
-    return parts[0] if all(part is parts[0] for part in parts) else torch.cat(parts, 1)
+    return parts[0] if all(part is parts[0] for part in parts) else join(parts)

@@ -193,7 +193,7 @@ class _Run:
         if self.model.graphs is None:
             self._judge()
         else:
-            self.model.graphs.run("evaluation", self._judge)
+            self.model.graphs.run("evaluation", self._judge, {})
         self.flops += len(self.job.task.val) * self.model.flops()[1]
         if self.step >= self.next_stop or time.monotonic() - self.looked > LOOK_AFTER:
             self._look()
