@@ -23,9 +23,9 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-def sync_folder(folder: Path) -> None:
-    """Make a rename inside `folder` survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make the content of a file, or a rename inside a folder, survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -46,7 +46,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -70,13 +70,11 @@ def new_folder(path: Path) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         yield temporary
-        for file in temporary.iterdir():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
-        sync_folder(temporary)
+        for each in (temporary, *temporary.rglob("*")):
+            sync(each)
         os.chmod(temporary, 0o755)
         os.rename(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    sync_folder(path.parent)
+    sync(path.parent)

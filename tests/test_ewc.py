@@ -1,7 +1,9 @@
 """EWC: the Fisher matrix and the folded penalty against sums written out, the memory of the paper's tables."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +15,8 @@ from espalier.learners.ewc import Ewc, Folded, fisher_diagonal, mean_squared_gra
 from espalier.library import Library
 from espalier.nets import EVAL, backbone, is_buffer, parameters
 from espalier.runs import run
+from espalier.runs.loop import run_in
+from espalier.runs.records import read_records
 from tests.nets_help import lesson, modules, random, task
 from tests.small_streams import install, settings
 
@@ -195,6 +199,44 @@ def test_the_strength_is_chosen_on_the_stream_and_the_result_says_so(tmp_path: P
     folder = tmp_path / settings("ewc").folder_name
     library = Library.open(folder / tuning["folder"] / "library")
     assert library.tasks["t4"].info["memory"] * 4 / 1e6 == pytest.approx(result["metrics"]["memory_mb"])
+
+
+@pytest.mark.parametrize("name", ["ewc", "online-ewc"])
+def test_strengths_share_the_first_task_and_come_to_what_each_comes_to_alone(name: str, tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float32)
+    result = run(settings(name), tmp_path)
+    folder = tmp_path / settings(name).folder_name
+    spent = 0.0
+    for strength in (1.0, 100.0):
+        alone = tmp_path / f"{strength:g}"
+        run_in(alone, settings(name), Ewc(strength, online=name == "online-ewc"), None, "cpu", lambda moment: None)
+        tried = folder / "tried" / f"strength-{strength:g}"
+        assert as_learned(tried) == as_learned(alone)
+        assert (tried / "library/extras").exists()
+        times = [event["seconds"] for event in read_records(tried / "records.jsonl") if event["event"] == "learned"]
+        spent += sum(times[1:])
+    assert result["seconds"] == pytest.approx(times[0] + spent, abs=0.02)
+
+
+def as_learned(folder: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in event.items() if "seconds" not in k} for event in read_records(folder / "records.jsonl")]
+
+
+def test_a_tuned_run_that_was_killed_while_its_first_task_was_shared_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_default_dtype(torch.float32)
+    whole = run(settings("ewc"), tmp_path / "whole")
+
+    def killed(*given: Any, **named: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "copytree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(settings("ewc"), tmp_path / "parts")
+    parts = run(settings("ewc"), tmp_path / "parts")
+    assert {k: v for k, v in parts.items() if k != "seconds"} == {k: v for k, v in whole.items() if k != "seconds"}
 
 
 def test_a_head_of_other_size_is_no_more_shared(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 
 from espalier.data.official import OfficialFile
 from espalier.errors import InputError
-from espalier.files import digest, sync_folder
+from espalier.files import digest, sync
 
 Progress = Callable[[str, int, int], None]
 """Called with (file name, bytes done, bytes in all)."""
@@ -60,7 +60,7 @@ def _fetch_file(file: OfficialFile, folder: Path, progress: Progress, attempts: 
                     _fill(out, part, file, progress, attempts)
                     os.fsync(out.fileno())
                     part.replace(target)
-                    sync_folder(folder)
+                    sync(folder)
         progress(file.name, file.size, file.size)
         return target
     except OSError as error:  # of the disk: what the network does is a _AddressError

@@ -34,7 +34,8 @@ class Entry:
     space: str  # what it tries for a task
     keeps: str  # what it keeps in memory, and so what the metric counts
     forgets: bool = False
-    tuned: str | None = None  # a field whose value is chosen on the whole stream, from the protocol's `strengths`
+    # A field whose value is chosen on the whole stream, from the protocol's `strengths`; the first task ignores it.
+    tuned: str | None = None
 
 
 LEARNERS: dict[str, Entry] = {

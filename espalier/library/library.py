@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from espalier.errors import InputError
-from espalier.files import sync_folder
+from espalier.files import sync
 from espalier.library.index import FILE, Index, ModuleEntry, TaskEntry, check_name, plain, read_index, write_index
 from espalier.library.lock import write_lock
 from espalier.library.store import SUFFIX, State, checksum, count, encode, file_name, keep, read
@@ -65,7 +65,7 @@ class Library:
                 if (folder / FILE).exists():
                     raise InputError(f"{folder} holds a library already; open it or choose another folder.")
                 write_index(folder, index)
-            sync_folder(folder.parent)
+            sync(folder.parent)
         except ValueError as error:
             raise InputError(f"the library {folder} cannot be made: {error}.") from None
         except OSError as error:

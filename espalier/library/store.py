@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 
 from espalier.errors import InputError
-from espalier.files import digest, sync_folder, write_bytes
+from espalier.files import digest, sync, write_bytes
 
 State = dict[str, torch.Tensor]  # one module: its parameters and batch-norm buffers by name, sorted
 
@@ -57,7 +57,7 @@ def keep(path: Path, content: bytes) -> None:
     if not path.exists():
         write_bytes(path, content)
     elif digest(path) == checksum(content):
-        sync_folder(path.parent)
+        sync(path.parent)
     else:
         raise InputError(f"{path} is damaged, and no stored file is ever written again; remove it, then try again.")
 

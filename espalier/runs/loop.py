@@ -65,19 +65,41 @@ def run_in(
 
     `judged_on_val`: the result has the mean validation accuracy on all tasks at the end, too.
     """
-    chosen = stream(settings.stream, settings.seed, data)
-    asked = asked_for(settings, described(used))
-    check_begun(folder, asked)
+    check_begun(folder, asked_for(settings, described(used)))
     if (folder / "result.json").is_file():
         return finished(folder / "result.json")
+    with _threads(settings):
+        return _loop(folder, settings, used, data, device, watch, judged_on_val).run()
+
+
+def begin_in(
+    folder: Path, settings: Settings, used: Learner, data: DataFolder | str | Path | None, device: str, watch: Watch
+) -> None:
+    """Learn the first task of a run in its folder, unless it has been learned."""
+    check_begun(folder, asked_for(settings, described(used)))
+    if (folder / "result.json").is_file():
+        return
+    with _threads(settings):
+        _loop(folder, settings, used, data, device, watch, False).begin()
+
+
+def _loop(
+    folder: Path,
+    settings: Settings,
+    used: Learner,
+    data: DataFolder | str | Path | None,
+    device: str,
+    watch: Watch,
+    judged_on_val: bool,
+) -> "_Loop":
+    chosen = stream(settings.stream, settings.seed, data)
     if chosen.missing():
         names = " ".join(chosen.missing())
         raise MissingDataError(
             f"{settings.stream} needs {names}, not found in {chosen.data.path}; run 'espalier data fetch {names}', or "
             f"name the folder that holds the images with --data."
         )
-    with _threads(settings):
-        return _Loop(settings, asked, used, folder, chosen, _device(device), watch, judged_on_val).run()
+    return _Loop(settings, used, folder, chosen, _device(device), watch, judged_on_val)
 
 
 def asked_for(settings: Settings, learner: str) -> dict[str, Any]:
@@ -126,7 +148,6 @@ class _Loop:
     def __init__(
         self,
         settings: Settings,
-        asked: dict[str, Any],
         used: Learner,
         folder: Path,
         chosen: Stream,
@@ -135,7 +156,7 @@ class _Loop:
         judged_on_val: bool,
     ) -> None:
         self.judged_on_val = judged_on_val
-        self.settings, self.asked, self.learner = settings, asked, used
+        self.settings, self.learner = settings, used
         self.folder, self.stream, self.device, self.watch = folder, chosen, device, watch
         self.protocol = protocol(settings.protocol)
         self.library = self._open_library()
@@ -152,16 +173,24 @@ class _Loop:
 
     def run(self) -> dict[str, Any]:
         with self.library.writer():
-            self._write_settings()
-            # What a task recorded before it was committed is recorded again when it is learned again.
-            known = set(self.library.tasks)
-            self.records = Records(self.folder / "records.jsonl", lambda event: event.get("task") in known)
-            self._check_records()
+            self._open_records()
             for index in range(len(self.stream)):
                 self._do_task(index)
             result = self._result()
             write_json(self.folder / "result.json", result)
         return result
+
+    def begin(self) -> None:
+        with self.library.writer():
+            self._open_records()
+            self._do_task(0)
+
+    def _open_records(self) -> None:
+        self._write_settings()
+        # What a task recorded before it was committed is recorded again when it is learned again.
+        known = set(self.library.tasks)
+        self.records = Records(self.folder / "records.jsonl", lambda event: event.get("task") in known)
+        self._check_records()
 
     def _check_records(self) -> None:
         """Of all tasks in the library but the last, how they did is on record: it cannot be found out later."""
@@ -181,7 +210,7 @@ class _Loop:
         write_json(
             self.folder / "run.json",
             {
-                **self.asked,
+                **asked_for(self.settings, described(self.learner)),
                 "data": state,
                 "versions": versions(),
                 "hardware": hardware(self.device),

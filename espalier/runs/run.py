@@ -1,25 +1,26 @@
 """Start a run by its learner's name. Some learners have a value that is chosen on the whole stream, as in the paper.
 
 Such a run is one run per value, in the folder `tried`; the value with the highest mean validation accuracy on all tasks
-after the last is kept, and `result.json` says so. Test images have no part in it; but later tasks have.
+after the last is kept, and `result.json` says so. Test images have no part in it; but later tasks have. In the first
+task the value has no part: it is learned once, and all these runs go on from there.
 """
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from espalier.data.folder import DataFolder
-from espalier.files import write_json
+from espalier.files import new_folder, write_bytes, write_json
 from espalier.learners import Learner, entry
 from espalier.learners.options import described
-from espalier.runs.loop import Moment, Watch, asked_for, check_begun, finished, run_in
+from espalier.runs.loop import Moment, Watch, asked_for, begin_in, check_begun, finished, run_in
+from espalier.runs.records import read_records
 from espalier.runs.settings import Settings
 from espalier.training import protocol
 
 TRIED = "tried"
-
-One = Callable[[Path, Learner, Watch], dict[str, Any]]  # one of several runs, in a folder of its own
 
 
 def run(
@@ -41,32 +42,63 @@ def run(
     known = entry(settings.learner)
     if known.tuned is None:
         return run_in(folder, settings, known.learner, data, device, watch)
+    return _run_tuned(folder, settings, known.learner, known.tuned, data, device, watch)
+
+
+def _run_tuned(
+    folder: Path,
+    settings: Settings,
+    learner: Learner,
+    field: str,
+    data: DataFolder | str | Path | None,
+    device: str,
+    watch: Watch,
+) -> dict[str, Any]:
     values = protocol(settings.protocol).strengths
-    asked = asked_for(settings, f"{described(known.learner)} with {known.tuned} of {values}")
+    asked = asked_for(settings, f"{described(learner)} with {field} of {values}")
     check_begun(folder, asked)
     if (folder / "result.json").is_file():
         return finished(folder / "result.json")
     write_json(folder / "run.json", asked)
+    variants = [replace(learner, **{field: value}) for value in values]  # type: ignore[type-var]
+    places = [folder / _place(field, value) for value in values]
+    watches = [_part_of(watch, number, len(values)) for number in range(len(values))]
+    begin_in(places[0], settings, variants[0], data, device, watches[0])
+    first_seconds = _share_first_task(*places)
+    results = {
+        value: run_in(place, settings, variant, data, device, watching, judged_on_val=True)
+        for value, place, variant, watching in zip(values, places, variants, watches, strict=True)
+    }
+    seconds = sum(result["seconds"] for result in results.values()) - (len(values) - 1) * first_seconds
+    result = {**_best(field, results), "seconds": round(seconds, 2)}
+    write_json(folder / "result.json", result)
+    return result
 
-    def one(where: Path, used: Learner, watching: Watch) -> dict[str, Any]:
-        return run_in(where, settings, used, data, device, watching, judged_on_val=True)
 
-    return _best_on_the_stream(folder, known.learner, known.tuned, values, watch, one)
+def _share_first_task(first: Path, *others: Path) -> float:
+    """What was learned in one folder is the beginning of all; gives the seconds it took. The first goes on only when
+    all others have begun, so if it has gone on, they have."""
+    learned = [event for event in read_records(first / "records.jsonl") if event["event"] == "learned"]
+    for folder in others:
+        if len(learned) == 1 and not (folder / "library").exists():
+            write_bytes(folder / "records.jsonl", (first / "records.jsonl").read_bytes())
+            with new_folder(folder / "library") as library:
+                shutil.copytree(first / "library", library, dirs_exist_ok=True)
+    return float(learned[0]["seconds"])
 
 
-def _best_on_the_stream(
-    folder: Path, learner: Learner, field: str, values: tuple[float, ...], watch: Watch, one: One
-) -> dict[str, Any]:
-    results = {}
-    for number, value in enumerate(values):
+def _part_of(watch: Watch, number: int, count: int) -> Watch:
+    """For one of several runs, of which all are watched as one."""
 
-        def watching(moment: Moment, before: int = number) -> None:
-            done, tasks = before * moment.tasks + moment.task, len(values) * moment.tasks
-            watch(replace(moment, task=done, tasks=tasks))
+    def watching(moment: Moment) -> None:
+        watch(replace(moment, task=number * moment.tasks + moment.task, tasks=count * moment.tasks))
 
-        variant = replace(learner, **{field: value})  # type: ignore[type-var]
-        results[value] = one(folder / _place(field, value), variant, watching)
-    chosen = max(values, key=lambda value: results[value]["metrics"]["avg_val_accuracy"])
+    return watching
+
+
+def _best(field: str, results: Mapping[float, dict[str, Any]]) -> dict[str, Any]:
+    """The result of the value that did best on validation images, and how it was chosen."""
+    chosen = max(results, key=lambda value: results[value]["metrics"]["avg_val_accuracy"])
     tuning = {
         "level": "stream",
         "field": field,
@@ -74,10 +106,7 @@ def _best_on_the_stream(
         "avg_val_accuracy": {f"{value:g}": r["metrics"]["avg_val_accuracy"] for value, r in results.items()},
         "folder": _place(field, chosen),
     }
-    seconds = round(sum(result["seconds"] for result in results.values()), 2)
-    result = {**results[chosen], "seconds": seconds, "tuning": tuning}
-    write_json(folder / "result.json", result)
-    return result
+    return {**results[chosen], "tuning": tuning}
 
 
 def _place(field: str, value: float) -> str:
