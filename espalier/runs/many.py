@@ -8,11 +8,13 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from espalier.data.folder import DataFolder
 from espalier.learners import Learner
 from espalier.runs.run import run
 from espalier.runs.settings import Settings
@@ -49,4 +51,10 @@ def _end_with_parent() -> None:
 
 def _work(settings: Settings, own: Learner | None, out: Path, data: Path | None, device: str) -> dict[str, Any]:
     torch.set_num_threads(1)
-    return run(settings, out, data, device, own_learner=own)
+    return run(settings, out, _data_folder(data), device, own_learner=own)
+
+
+@cache
+def _data_folder(data: Path | None) -> DataFolder:
+    """What one run has read, the next in the same process need not read again."""
+    return DataFolder(data)

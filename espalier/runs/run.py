@@ -60,6 +60,7 @@ def _run_tuned(
     if (folder / "result.json").is_file():
         return finished(folder / "result.json")
     write_json(folder / "run.json", asked)
+    data = data if isinstance(data, DataFolder) else DataFolder(data)  # so that images are read once
     variants = [replace(learner, **{field: value}) for value in values]  # type: ignore[type-var]
     places = [folder / _place(field, value) for value in values]
     watches = [_part_of(watch, number, len(values)) for number in range(len(values))]
