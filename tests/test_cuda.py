@@ -36,7 +36,8 @@ def results(made: Job, speed: Speed, codes: list[str] = CODES) -> list[Trained]:
 
 
 @pytest.mark.parametrize(
-    ("backbone", "size", "codes"), [("tiny", 8, CODES), ("alexnet-x0.1", 19, ["aaaaa.", "aa....", "......", "a.Aa.."])]
+    ("backbone", "size", "codes"),
+    [("tiny", 8, CODES), ("alexnet-x0.1", 19, ["aaaaa.", "aa....", "......", "a.Aa..", ".aaa.."])],
 )
 def test_captured_steps_are_the_same_steps(
     backbone: str, size: int, codes: list[str], monkeypatch: pytest.MonkeyPatch
@@ -54,13 +55,15 @@ def test_captured_steps_are_the_same_steps(
     assert len({result.steps for result in plain}) > 1, "some left before others, and the rest was captured anew"
 
 
-@pytest.mark.parametrize(("backbone", "size"), [("tiny", 8), ("resnet", 8), ("resnet", 16), ("resnet", 32)])
+@pytest.mark.parametrize(
+    ("backbone", "size"), [("tiny", 8), ("alexnet-x0.25", 19), ("resnet", 8), ("resnet", 16), ("resnet", 32)]
+)
 def test_gradients_in_bfloat16_are_as_near_to_float32_as_those_of_torch(
     backbone: str, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all that is trained; the smallest images end as maps of 1×1. Rounded in every layer, a gradient of the first
     is a third off, with kernels of our own or without."""
-    codes = ["aaaa.", "aaa..", ".....", ".aaaa", "AAAAA", "a.aA."] if backbone == "tiny" else RESNET_CODES
+    codes = CODES_OF[backbone]
     made = job(backbone, size)
     exact, rounded = (gradients(on_gpu(made, speed), codes) for speed in (SLOW, FAST))
     monkeypatch.setattr(fused, "kernels", None)
@@ -91,12 +94,16 @@ def test_evaluation_in_bfloat16_is_as_near_to_float32_as_that_of_torch(
 
 
 def logits(made: Job) -> torch.Tensor:
-    members = [Member(candidate(code, made.backbone), rate) for code in RESNET_CODES for rate in RATES]
+    members = [Member(candidate(code, made.backbone), rate) for code in CODES_OF["resnet"] for rate in RATES]
     with torch.no_grad():
         return TrieModel(made, members).logits(made.task.normalise(made.task.val.x))
 
 
-RESNET_CODES = ["aaaaaa.", "aaaaa..", ".......", ".aaaaaa", "AAAAAAA", "a.a.aA.", ".aaaaa."]
+CODES_OF = {
+    "tiny": ["aaaa.", "aaa..", ".....", ".aaaa", "AAAAA", "a.aA."],
+    "alexnet-x0.25": ["aaaaa.", "aa....", "......", ".aaa..", "AAAAAA"],
+    "resnet": ["aaaaaa.", "aaaaa..", ".......", ".aaaaaa", "AAAAAAA", "a.a.aA.", ".aaaaa."],
+}
 
 
 def gradients(made: Job, codes: list[str]) -> dict[str, torch.Tensor]:
@@ -265,18 +272,24 @@ def test_convolutions_of_small_batches_are_convolutions(images: int, shape: tupl
 
 
 @pytest.mark.parametrize(
-    ("members", "stride", "kernel"), [(6, 1, 3), (3, 2, 3), (2, 2, 1), (3, 1, 1), (1, 1, 3), (4, 1, 5)]
+    ("members", "stride", "kernel", "padding"),
+    [(6, 1, 3, 1), (3, 2, 3, 1), (2, 2, 1, 0), (3, 1, 1, 0), (1, 1, 3, 1), (4, 1, 5, 2), (3, 1, 4, 0), (2, 1, 2, 0)],
 )
-def test_the_gradients_of_convolutions_are_those_of_torch(members: int, stride: int, kernel: int) -> None:
+@pytest.mark.parametrize("biased", [False, True])
+def test_the_gradients_of_convolutions_are_those_of_torch(
+    members: int, stride: int, kernel: int, padding: int, biased: bool
+) -> None:
     draw = torch.Generator("cuda").manual_seed(0)
     x = torch.randn(5, members * 8, 10, 10, generator=draw, device="cuda", dtype=torch.float64).requires_grad_()
     shape = (members, 12, 8, kernel, kernel)
     weight = torch.randn(shape, generator=draw, device="cuda", dtype=torch.float64).requires_grad_()
-    out = layers.conv(x, weight, stride=stride, padding=kernel // 2)
-    plain = torch.nn.functional.conv2d(x, weight.flatten(0, 1), None, stride, kernel // 2, groups=members)
+    bias = torch.randn(members, 12, generator=draw, device="cuda", dtype=torch.float64).requires_grad_()
+    flat, known = (bias.flatten(), [x, weight, bias]) if biased else (None, [x, weight])
+    out = layers.conv(x, weight, bias if biased else None, stride, padding)
+    plain = torch.nn.functional.conv2d(x, weight.flatten(0, 1), flat, stride, padding, groups=members)
     torch.testing.assert_close(out, plain)
     given = torch.randn(out.shape, generator=draw, device="cuda", dtype=torch.float64)
-    for one, other in zip(*(torch.autograd.grad(y, (x, weight), given) for y in (out, plain)), strict=True):
+    for one, other in zip(*(torch.autograd.grad(y, known, given) for y in (out, plain)), strict=True):
         torch.testing.assert_close(one, other)
 
 

@@ -95,7 +95,6 @@ def test_a_dropout_mask_does_not_depend_on_the_number_of_members(shape: tuple[in
     together = dropout(torch.cat([ones] * 4, 1), kept, 0.25)
     assert torch.equal(together, torch.cat([alone] * 4, 1))
     assert sorted(set(alone.flatten().tolist())) == pytest.approx([0, 4 / 3])
-    assert 0.15 < (alone == 0).double().mean() < 0.35
 
 
 @pytest.mark.parametrize("place", [0, 3])

@@ -15,13 +15,13 @@ from espalier.evaluation import network_of, predict
 from espalier.learners import Learned, Lesson
 from espalier.learners.pnn import Pnn
 from espalier.library import Change, Library, TaskEntry
-from espalier.nets import EVAL, Backbone, Mode, State, backbone
+from espalier.nets import EVAL, Backbone, State, backbone
 from espalier.nets.columns import Columns
 from espalier.runs import run
 from espalier.streams import stream
 from espalier.training import Job, Setting, Trained, fit
 from espalier.training.columns import ColumnModel, column_flops, fresh_column
-from espalier.training.trie import evaluating
+from espalier.training.trie import Modes, evaluating
 from tests.nets_help import RATES, close, doubles, job, lesson, quiet, random, same_results
 from tests.small_streams import install, settings
 
@@ -60,14 +60,14 @@ def earlier_columns(made: Job, classes: int = 5) -> dict[str, list[State]]:
     return columns
 
 
-def by_hand(net: Backbone, columns: Mapping[str, Sequence[State]], x: Tensor, mode: Mode) -> Tensor:
-    """The equation of Rusu et al. word for word, module by module: logits of the last column, which runs in `mode`."""
+def by_hand(net: Backbone, columns: Mapping[str, Sequence[State]], x: Tensor, modes: Modes) -> Tensor:
+    """The equation of Rusu et al. word for word, module by module: logits of the last column, which runs in `modes`."""
     names = list(columns)
     before = dict.fromkeys(names, x)
     for depth, block in enumerate(net.blocks):
         now = {}
         for number, name in enumerate(names):
-            how = mode if name == names[-1] else EVAL
+            how = modes(depth) if name == names[-1] else EVAL
             if depth == len(net.blocks) - 1 and name != names[-1]:
                 continue  # a head of another task
             sources = {"own": name} | ({} if depth == 0 else {f"from.{n}": n for n in names[:number]})
@@ -91,15 +91,16 @@ def test_three_columns_compute_what_the_equation_says(name: str, size: int) -> N
     own = [shaken(fresh_column(other(made, n), EARLIER), n) for n in (2, 3)]
     x = torch.randn(4, 3, size, size, generator=random(0))
     for states in own:
-        wanted = by_hand(made.backbone, {**earlier, "t3": states}, x, EVAL)
+        wanted = by_hand(made.backbone, {**earlier, "t3": states}, x, evaluating)
         assert wanted.shape == (4, 3)
         torch.testing.assert_close(network.forward(states, x), wanted, rtol=1e-9, atol=1e-9)
 
     # Two members in training: each by its own batch's statistics, which the members keep; frozen columns do not.
     stacks = [{key: torch.stack([a[key], b[key]]) for key in a} for a, b in zip(*own, strict=True)]
-    together = network.run(stacks, x, lambda depth: Mode(True)).view(4, 2, 3)
+    training = made.modes(made.drawn(0, 4))
+    together = network.run(stacks, x, training).view(4, 2, 3)
     for number, states in enumerate(own):
-        wanted = by_hand(made.backbone, {**earlier, "t3": states}, x, Mode(True))
+        wanted = by_hand(made.backbone, {**earlier, "t3": states}, x, training)
         torch.testing.assert_close(together[:, number], wanted, rtol=1e-9, atol=1e-9)
         for stack, state in zip(stacks, states, strict=True):
             close({key: tensor[number] for key, tensor in stack.items()}, state)

@@ -109,6 +109,8 @@ def test_dropout_masks_are_named_by_step_and_block() -> None:
     assert mask(2, 1) == mask(2, 1)
     assert len({tuple(mask(step, depth)) for step in range(3) for depth in range(5)}) == 15
     assert made.modes(made.drawn(0, 3))(5).kept is None, "a head drops nothing"
+    shares = [float(kept.double().mean()) for kept in made.drawn(0, 200).values()]
+    assert shares == pytest.approx([0.8, 0.8, 0.5, 0.5, 0.5], abs=0.02)
 
 
 def test_a_task_is_trained_the_same_way_twice_and_another_place_is_another_training() -> None:

@@ -157,10 +157,11 @@ class NormRelu(torch.autograd.Function):
             )  # fmt: skip
             total = sums.sum(0)
         change, wide = torch.empty_like(x), _wide(columns)
-        beside_change = torch.empty_like(x) if norms or (adds and not norm.of_batch) else passed
+        kept = adds and total is not None  # `backward_sums` has kept what ReLU let back
+        beside_change = torch.empty_like(x) if norms or (adds and not kept) else passed
         kernels.backward_apply[_tiles(rows, columns, wide)](
             passed, *tensors, second.scale, norm.mean if total is None else total, change, beside_change,
-            rows, columns, apart, adds, norms, norm.of_batch, ROWS, wide,
+            rows, columns, apart, adds, norms, norm.of_batch, kept, ROWS, wide,
         )  # fmt: skip
         bias, along, beside_along = (None, None, None) if total is None else (*total, None)[:3]
         beside_given = beside_change if adds and ctx.needs_input_grad[3] else None

@@ -213,11 +213,12 @@ def backward_apply(
     ADDS: tl.constexpr,
     NORMS: tl.constexpr,
     OF_BATCH: tl.constexpr,
+    PASSED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     """The gradient of x, and of what is beside where that is not `given` itself. `total` has the sums of
-    `backward_sums` over all rows; with an addition and statistics of the batch, `given` is what that has passed."""
+    `backward_sums` over all rows; PASSED: `given` is what ReLU let back, as that has kept it."""
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     start = tl.program_id(0) * ROWS
     row = (start + tl.arange(0, ROWS)).to(tl.int64)
@@ -225,7 +226,7 @@ def backward_apply(
     place = row[:, None] * columns + column[None]
     value = tl.load(x + place, mask=there, other=0.0).to(tl.float32)
     gradient = tl.load(given + row[:, None] * given_columns + column[None], mask=there, other=0.0).to(tl.float32)
-    if not (ADDS and OF_BATCH):
+    if not PASSED:
         gradient = _through_relu(gradient, value, signs, scale, shift, start, column, columns, ADDS, ROWS)
     less = gradient
     if OF_BATCH:
@@ -241,7 +242,7 @@ def backward_apply(
             first = (tl.load(total + column) / rows)[None]
             less = gradient - first - other * (tl.load(total + 2 * columns + column) / rows)[None]
         gradient = less * tl.load(beside_scale + column)[None]
-    if NORMS or (ADDS and not OF_BATCH):
+    if NORMS or (ADDS and not PASSED):
         tl.store(beside_change + place, gradient.to(tl.bfloat16), mask=there)
 
 

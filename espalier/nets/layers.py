@@ -23,7 +23,7 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int = 1,
     """`weight` is (m, out, in, k, k); x has m·in channels, or in channels shared by all members."""
     if stride == 1 and convolution.usable(x, weight):
         out = convolution.conv(x, weight, padding)
-        return out if bias is None else out + bias.to(out.dtype).view(-1, 1, 1)
+        return out if bias is None else out + bias.flatten().to(out.dtype)[:, None, None]
     members, _, inputs = weight.shape[:3]
     groups = 1 if x.shape[1] == inputs else members
     flat_bias = None if bias is None else bias.flatten()

@@ -6,7 +6,7 @@ task the value has no part: it is learned once, and all these runs go on from th
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,14 @@ from espalier.data.folder import DataFolder
 from espalier.files import new_folder, write_bytes, write_json
 from espalier.learners import Learner, entry
 from espalier.learners.options import described
+from espalier.library import Library
 from espalier.runs.loop import Moment, Watch, asked_for, begin_in, check_begun, finished, run_in
-from espalier.runs.records import read_records
+from espalier.runs.records import Event, read_records
 from espalier.runs.settings import Settings
 from espalier.training import protocol
 
 TRIED = "tried"
+FIRST = f"{TRIED}/first-task"
 
 
 def run(
@@ -64,28 +66,39 @@ def _run_tuned(
     variants = [replace(learner, **{field: value}) for value in values]  # type: ignore[type-var]
     places = [folder / _place(field, value) for value in values]
     watches = [_part_of(watch, number, len(values)) for number in range(len(values))]
-    begin_in(places[0], settings, variants[0], data, device, watches[0])
-    first_seconds = _share_first_task(*places)
+    new = [place for place in places if not (place / "library").exists() and not (place / "result.json").exists()]
+    if new:
+        begin_in(folder / FIRST, settings, learner, data, device, watches[0])
+        _begin_alike(folder / FIRST, new)
     results = {
         value: run_in(place, settings, variant, data, device, watching, judged_on_val=True)
         for value, place, variant, watching in zip(values, places, variants, watches, strict=True)
     }
-    seconds = sum(result["seconds"] for result in results.values()) - (len(values) - 1) * first_seconds
-    result = {**_best(field, results), "seconds": round(seconds, 2)}
+    result = {**_best(field, results), "seconds": _spent(folder / FIRST, places)}
     write_json(folder / "result.json", result)
     return result
 
 
-def _share_first_task(first: Path, *others: Path) -> float:
-    """What was learned in one folder is the beginning of all; gives the seconds it took. The first goes on only when
-    all others have begun, so if it has gone on, they have."""
-    learned = [event for event in read_records(first / "records.jsonl") if event["event"] == "learned"]
-    for folder in others:
-        if len(learned) == 1 and not (folder / "library").exists():
-            write_bytes(folder / "records.jsonl", (first / "records.jsonl").read_bytes())
-            with new_folder(folder / "library") as library:
-                shutil.copytree(first / "library", library, dirs_exist_ok=True)
-    return float(learned[0]["seconds"])
+def _begin_alike(first: Path, places: Sequence[Path]) -> None:
+    """What was learned in one run folder is the beginning of others."""
+    with Library.open(first / "library").writer():
+        for place in places:
+            for left in place.glob(".library.*"):  # by a process that was killed here: we are the only one
+                shutil.rmtree(left)
+            write_bytes(place / "records.jsonl", (first / "records.jsonl").read_bytes())
+            with new_folder(place / "library") as library:
+                shutil.copytree(first / "library", library, ignore=shutil.ignore_patterns("lock"), dirs_exist_ok=True)
+
+
+def _spent(first: Path, places: Sequence[Path]) -> float:
+    """The seconds of all runs; what they have taken from the first counts once."""
+    shared = _learned(first)
+    own = [event for place in places for event in _learned(place) if event not in shared]
+    return round(sum(float(event["seconds"]) for event in shared + own), 2)
+
+
+def _learned(folder: Path) -> list[Event]:
+    return [event for event in read_records(folder / "records.jsonl") if event["event"] == "learned"]
 
 
 def _part_of(watch: Watch, number: int, count: int) -> Watch:

@@ -66,7 +66,7 @@ class Job:
     def drawn(self, step: int, images: int) -> dict[str, Tensor]:
         """What a training step depends on besides its images: by block, which values dropout keeps; and the sharpness
         of learned gates. A mask is named by step and block: it is the same for every member, whatever else is in the
-        stack."""
+        stack, and for every copy of the block in one pass."""
         found = {}
         for block, given in zip(self.backbone.blocks, self.backbone.shapes(), strict=True):
             drops = block.drops(given)
