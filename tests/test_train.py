@@ -226,7 +226,28 @@ def test_operations_are_those_of_the_steps_and_the_evaluations() -> None:
     frozen = train(made, candidates(["aaaaa"]), RATES, quiet).flops
     assert frozen == 15 * 2 * (13824 + 57344 + 19456 + 14336 + 96)
     head = train(made, candidates(["aaaa."]), RATES[:1], quiet).flops
-    assert head == 4 * frozen + 20 * 2 * (13824 + 57344 + 19456 + 14336 + 2 * 96)
+    trunk = 13824 + 57344 + 19456 + 14336  # on validation images once: it does not change
+    assert head == 15 * 2 * (trunk + 4 * 96) + 20 * 2 * (trunk + 2 * 96)
+
+
+def test_what_frozen_modules_make_of_validation_images_is_kept_as_far_as_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Batches of 7 images in float64, with 192 values each; the frozen blocks make of them 512, 256, 64 and 32."""
+    made, codes = job(max_epochs=2, patience=100), ["aaaa.", "aaa..", "aa...", "a....", "....."]
+    plain = train_one_by_one(made, candidates(codes), RATES)
+    computed = []
+    for values in (0, 64 + 32, 192 + 512 + 256 + 64 + 32):
+        monkeypatch.setattr(import_module(_Run.__module__), "FROZEN_BYTES", 3 * 7 * 8 * values)
+        outcome = train(made, candidates(codes), RATES, quiet)
+        for mine, wanted in zip(outcome.results, plain, strict=True):
+            same_results(mine, wanted)
+        computed.append(outcome.flops)
+    nothing, small, everything = computed
+    evaluations, tail = (nothing - everything) // (15 * 2 * (13824 + 57344 + 19456 + 14336)), 19456 + 14336
+    assert nothing - everything == evaluations * 15 * 2 * (13824 + 57344 + 19456 + 14336)
+    assert evaluations > 5
+    assert nothing - small == evaluations * 15 * 2 * tail
 
 
 # Early stopping

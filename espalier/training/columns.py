@@ -17,7 +17,7 @@ from espalier.training.cost import FLOPS_PER_MAC
 from espalier.training.graphs import Graphs
 from espalier.training.job import Job, augmented
 from espalier.training.model import member_losses
-from espalier.training.trie import Cell, Modes, evaluating, repeated, take_rows
+from espalier.training.trie import NOTHING, Cell, Modes, Trunk, evaluating, repeated, take_rows
 
 
 class ColumnModel:
@@ -53,7 +53,10 @@ class ColumnModel:
         loss = member_losses(logits, y).sum()
         self.optimiser.step(torch.autograd.grad(loss, self.optimiser.parameters))
 
-    def logits(self, x: Tensor) -> Tensor:
+    def frozen(self, x: Tensor) -> Trunk:
+        return NOTHING  # it is computed anew each time
+
+    def logits(self, x: Tensor, known: Trunk = NOTHING) -> Tensor:
         return self._run(x, evaluating)
 
     def _run(self, x: Tensor, modes: Modes) -> Tensor:
@@ -73,6 +76,9 @@ class ColumnModel:
 
     def flops(self) -> tuple[int, int]:
         return column_flops(self.network, len(self.members))
+
+    def frozen_flops(self, known: Trunk = NOTHING) -> int:
+        return 0
 
     def waiting_since(self, best: Tensor) -> Tensor:
         return best

@@ -5,8 +5,10 @@ same for the gradient of its weights (if they are trained) and the same for the 
 before it is trained). Layers without weights (norms, ReLU, pooling) are not counted, as in torch's own counter.
 """
 
+from collections.abc import Container
+
 from espalier.nets import Backbone
-from espalier.training.trie import Cell, Trie
+from espalier.training.trie import Cell, Prefix, Trie
 
 FLOPS_PER_MAC = 2
 
@@ -21,16 +23,17 @@ def trie_flops(trie: Trie) -> tuple[int, int]:
     macs, input_macs = trie.backbone.macs(), trie.backbone.input_macs()
     forward = backward = 0
     for depth, cells in enumerate(trie.cells):
-        forward += len(_trunk_nodes(trie, depth)) * macs[depth]
         for cell in cells:
             forward += len(cell.members) * macs[depth]
             backward += len(cell.members) * _backward_macs(cell, macs[depth], input_macs[depth])
-    return FLOPS_PER_MAC * (forward + backward), FLOPS_PER_MAC * forward
+    evaluation = FLOPS_PER_MAC * forward + trunk_flops(trie)
+    return evaluation + FLOPS_PER_MAC * backward, evaluation
 
 
-def _trunk_nodes(trie: Trie, depth: int) -> set[tuple[str, ...]]:
-    parents = [c.parent for cells in trie.cells[depth + 1 :] for c in cells if c.parent is not None]
-    return {parent[: depth + 1] for parent in parents}
+def trunk_flops(trie: Trie, known: Container[Prefix] = ()) -> int:
+    """Operations per image of what is frozen at the front, where some of it is known."""
+    macs = trie.backbone.macs()
+    return FLOPS_PER_MAC * sum(macs[len(prefix) - 1] for prefix in trie.trunk_nodes(known))
 
 
 def _backward_macs(cell: Cell, macs: int, input_macs: int) -> int:

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from espalier.training.adam import Adam
 from espalier.training.candidate import Member
-from espalier.training.cost import trie_flops
+from espalier.training.cost import trie_flops, trunk_flops
 from espalier.training.graphs import Graphs
 from espalier.training.job import Job, augmented, shifted
 from espalier.training.rules import Outputs, Replay
-from espalier.training.trie import Cell, Trie, evaluating
+from espalier.training.trie import NOTHING, Cell, Trie, Trunk, evaluating
 
 
 class Model(Protocol):
@@ -33,8 +33,12 @@ class Model(Protocol):
     def step(self, chosen: Tensor, number: int) -> int:
         """Train on these images; it is step `number`, from 0. Gives the number of images that went through."""
 
-    def logits(self, x: Tensor) -> Tensor:
-        """What all members say of normalised images now: (batch, members, classes)."""
+    def frozen(self, x: Tensor) -> Trunk:
+        """What frozen modules make of normalised images; it stays the same while members train, and leave."""
+
+    def logits(self, x: Tensor, known: Trunk = NOTHING) -> Tensor:
+        """What all members say of normalised images now: (batch, members, classes). What is known of `frozen` is not
+        computed again."""
 
     def cells(self) -> list[tuple[int, Cell]]:
         """All that is trained, each with its place in a member's `states`."""
@@ -44,6 +48,9 @@ class Model(Protocol):
 
     def flops(self) -> tuple[int, int]:
         """Operations per image: of a training step, and of evaluation."""
+
+    def frozen_flops(self, known: Trunk = NOTHING) -> int:
+        """Operations per image of `frozen`, where some of it is known."""
 
     def waiting_since(self, best: Tensor) -> Tensor:
         """(members,): the step since which each waits for a better accuracy, given that of its best."""
@@ -143,9 +150,13 @@ class TrieModel:
         assert len({depth for depth, _ in cells}) == len(cells)
         return {self.job.backbone.blocks[depth].name: cell.stack for depth, cell in cells}
 
-    def logits(self, x: Tensor) -> Tensor:
+    def frozen(self, x: Tensor) -> Trunk:
         with self.job.precision():
-            logits = self.trie.forward(x, evaluating)
+            return self.trie.trunk(x)
+
+    def logits(self, x: Tensor, known: Trunk = NOTHING) -> Tensor:
+        with self.job.precision():
+            logits = self.trie.forward(x, evaluating, known)
         return logits if self.rules.outputs is None else logits[:, :, slice(*self.rules.outputs)]
 
     def cells(self) -> list[tuple[int, Cell]]:
@@ -165,6 +176,9 @@ class TrieModel:
 
     def flops(self) -> tuple[int, int]:
         return trie_flops(self.trie)
+
+    def frozen_flops(self, known: Trunk = NOTHING) -> int:
+        return trunk_flops(self.trie, known)
 
     def waiting_since(self, best: Tensor) -> Tensor:
         return best

@@ -27,7 +27,7 @@ from espalier.training.job import Job, augmented
 from espalier.training.model import member_losses
 from espalier.training.paths import Paths, entropy, reinforce_loss, sample
 from espalier.training.row_adam import RowAdam
-from espalier.training.trie import Cell, Modes, Prefix, evaluating, repeated, take_rows
+from espalier.training.trie import NOTHING, Cell, Modes, Prefix, Trunk, evaluating, repeated, take_rows
 
 SURE = 0.99  # of a path: the paper's
 NO_ENTROPY = 1e-3  # the released code's
@@ -168,7 +168,10 @@ class Supernet:
                 each = torch.where(here, trunk[prefix][:, None], each)
         return each.flatten(1, 2)
 
-    def logits(self, x: Tensor) -> Tensor:
+    def frozen(self, x: Tensor) -> Trunk:
+        return NOTHING  # it is computed anew each time
+
+    def logits(self, x: Tensor, known: Trunk = NOTHING) -> Tensor:
         logits, _, self._spent[1] = self._along(x, self._likeliest_walks(), evaluating)
         return logits
 
@@ -247,6 +250,9 @@ class Supernet:
     def flops(self) -> tuple[int, int]:
         """Of the last step and the last evaluation, counted as in `cost.py`; without Γ's own few operations."""
         return FLOPS_PER_MAC * self._spent[0], FLOPS_PER_MAC * self._spent[1]
+
+    def frozen_flops(self, known: Trunk = NOTHING) -> int:
+        return 0
 
 
 def halves(y: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,8 @@ itself alone, not on who else is trained beside it.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate, chain
 
 import torch
 from torch import Tensor
@@ -18,13 +20,14 @@ from espalier.training.candidate import Candidate, Member, Reuse, Setting, Train
 from espalier.training.cost import forward_flops
 from espalier.training.job import Job, eval_batches
 from espalier.training.model import Model, TrieModel
-from espalier.training.trie import Cell, take_rows
+from espalier.training.trie import Cell, Prefix, Trunk, take_rows
 
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
 PACK_WHEN_LEFT = 0.25  # the share of the members that must have stopped before the others are packed again
 # Where steps are captured they are packed once those who stopped have cost as much as so many steps of all members,
 # which is about what capturing anew costs.
 PACK_CAPTURED_AFTER = 15.0
+FROZEN_BYTES = 4 << 30  # at most as much is kept of what frozen modules make of validation images
 LOOK_AFTER = 1.0  # seconds after which the accuracies are looked at, though nobody can have stopped
 
 Progress = Callable[[int, int, int, float], None]  # step, most steps there can be, members still training, best so far
@@ -135,7 +138,6 @@ class _Run:
         self.best_step = torch.zeros(count, dtype=torch.long, device=job.device)
         self.active = torch.ones(count, dtype=torch.bool, device=job.device)  # not stopped
         self.now = torch.zeros((), dtype=torch.long, device=job.device)  # the step, where the device sees it
-        self.val = list(eval_batches(job.task, job.task.val, job.protocol.eval_batch))
         self.stopped: dict[int, tuple[int, int]] = {}  # member's number → steps and samples until it stopped
         self.results: dict[Member, Trained] = {}
         self.step = self.samples = self.flops = 0
@@ -159,6 +161,17 @@ class _Run:
                 if not self.model.members:
                     return
         self._leave(list(range(len(self.model.members))))
+
+    @cached_property
+    def val(self) -> list[tuple[Tensor, Tensor, Trunk]]:
+        """The validation images in batches, their labels, and what frozen modules make of them, which does not change
+        while members train; as far as there is room, what is smallest first."""
+        batches = list(eval_batches(self.job.task, self.job.task.val, self.job.protocol.eval_batch))
+        first = self.model.frozen(batches[0][0])
+        kept = _smallest(first, FROZEN_BYTES // len(batches))
+        frozen = chain([first], (self.model.frozen(x) for x, _ in batches[1:]))
+        self.flops += len(self.job.task.val) * self.model.frozen_flops()
+        return [(x, y, {name: all_of[name] for name in kept}) for (x, y), all_of in zip(batches, frozen, strict=True)]
 
     def keep_last(self) -> None:
         """All members stop, and what they are now is taken for their best."""
@@ -194,7 +207,8 @@ class _Run:
             self._judge()
         else:
             self.model.graphs.run("evaluation", self._judge, {})
-        self.flops += len(self.job.task.val) * self.model.flops()[1]
+        again = self.model.frozen_flops(self.val[0][2]) - self.model.frozen_flops()
+        self.flops += len(self.job.task.val) * (self.model.flops()[1] + again)
         if self.step >= self.next_stop or time.monotonic() - self.looked > LOOK_AFTER:
             self._look()
         self.progress(self.step, most, len(self.model.members) - len(self.stopped), self.best_seen)
@@ -233,8 +247,8 @@ class _Run:
 
     def _accuracy(self) -> Tensor:
         correct = torch.zeros(len(self.model.members), dtype=torch.float64, device=self.job.device)
-        for x, y in self.val:
-            correct += (self.model.logits(x).argmax(2) == y[:, None]).sum(0)
+        for x, y, known in self.val:
+            correct += (self.model.logits(x, known).argmax(2) == y[:, None]).sum(0)
         return correct / len(self.job.task.val)
 
     def _leave(self, numbers: list[int]) -> None:
@@ -273,6 +287,13 @@ class _Run:
             if number in trainee.cell.members:
                 found[trainee.place] = states[trainee.cell.members.index(number)]
         return tuple(found)
+
+
+def _smallest(frozen: Trunk, room: int) -> list[Prefix]:
+    """The names of those that have room together, in bytes."""
+    names = sorted(frozen, key=lambda name: (frozen[name].nbytes, name))
+    taken = accumulate(frozen[name].nbytes for name in names)
+    return [name for name, so_far in zip(names, taken, strict=True) if so_far <= room]
 
 
 def _copy(stack: Stack) -> Stack:

@@ -8,7 +8,7 @@ gradient. Members that do the same at every block once they are live share a *la
 from block to block, and nothing has to be picked out or put in another order.
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,7 +22,9 @@ Prefix = tuple[str, ...]  # the modules of a frozen prefix
 # What a member does behind its first trained block, and at it, other than to train: (depth, the frozen module, or None
 # where only its norms are frozen).
 Lane = tuple[tuple[int, str | None], ...]
+Trunk = Mapping[Prefix, Tensor]  # what frozen prefixes make of the same images
 Modes = Callable[[int], Mode]  # how the blocks run: a block's depth → a mode for one pass through it
+NOTHING: Trunk = {}
 
 
 @dataclass(eq=False)
@@ -86,10 +88,10 @@ class Trie:
         """Each with the depth of its block."""
         return [(depth, cell) for depth, cells in enumerate(self.cells) for cell in cells if cell.trained]
 
-    def forward(self, x: Tensor, modes: Modes) -> Tensor:
-        """Logits of all members, in their order: (batch, members, classes)."""
-        # Grouped convolutions are faster in this layout, on processors by a seventh, on GPUs by more.
-        trunk: dict[Prefix, Tensor] = {(): x.contiguous(memory_format=torch.channels_last)}
+    def forward(self, x: Tensor, modes: Modes, known: Trunk = NOTHING) -> Tensor:
+        """Logits of all members, in their order: (batch, members, classes). What is known of the trunk of x is not
+        computed again."""
+        trunk = self.trunk(x, known)
         live: dict[Lane, Tensor] = {}
         for depth, block in enumerate(self.blocks):
             outputs: dict[Lane, list[Tensor]] = {}
@@ -97,7 +99,6 @@ class Trie:
                 given = live[cell.lane] if cell.parent is None else trunk[cell.parent]
                 outputs.setdefault(cell.lane, []).append(_compute(block, depth, cell, given, modes(depth)))
             live = {lane: join(parts) for lane, parts in outputs.items()}
-            trunk = self._grow_trunk(trunk, depth)
         order = [number for numbers in _by_lane(self.cells[-1]).values() for number in numbers]
         logits = torch.cat(list(live.values()), 1).view(len(x), len(order), -1)
         return logits if order == sorted(order) else logits[:, self._index(_inverse(order), x.device)]
@@ -110,10 +111,22 @@ class Trie:
         return self._indices[key]
 
     @torch.no_grad()
-    def _grow_trunk(self, trunk: dict[Prefix, Tensor], depth: int) -> dict[Prefix, Tensor]:
-        """The frozen prefixes of the next depth that some cell, there or deeper, is fed by."""
-        wanted = {c.parent[: depth + 1] for cells in self.cells[depth + 1 :] for c in cells if c.parent is not None}
-        return {prefix: self._frozen(depth, prefix[-1], trunk[prefix[:-1]]) for prefix in sorted(wanted)}
+    def trunk(self, x: Tensor, known: Trunk = NOTHING) -> Trunk:
+        """What the frozen prefixes that feed cells make of x. It stays the same while members train, and leave."""
+        # Grouped convolutions are faster in this layout, on processors by a seventh, on GPUs by more.
+        trunk = {(): x.contiguous(memory_format=torch.channels_last), **known}
+        for prefix in self.trunk_nodes(known):
+            trunk[prefix] = self._frozen(len(prefix) - 1, prefix[-1], trunk[prefix[:-1]])
+        return {parent: trunk[parent] for parent in self._parents()}
+
+    def trunk_nodes(self, known: Container[Prefix] = ()) -> list[Prefix]:
+        """The frozen prefixes that have to be computed, shorter ones before longer ones, if some are known."""
+        missing = [parent for parent in self._parents() if parent not in known]
+        nodes = {parent[:end] for parent in missing for end in range(1, len(parent) + 1)}
+        return sorted(node for node in nodes if node not in known)
+
+    def _parents(self) -> set[Prefix]:
+        return {cell.parent for cells in self.cells for cell in cells if cell.parent is not None}
 
     def _frozen(self, depth: int, module: str, x: Tensor) -> Tensor:
         stack = {name: tensor[None] for name, tensor in self.modules[module].items()}
