@@ -2,13 +2,16 @@
 
     python examples/task_seconds.py results
 
-prints, for each run, the seconds of every task with its number of train images; and, where a size comes more than once
-after the first task, how much longer its last task took than its first.
+prints, for each run, the seconds of every task with its number of train images; and, for every size that comes more
+than once after the first task, the mean, the operations per second, how much longer its last task took than its first,
+and its last ten than its first ten.
 """
 
 import argparse
 from collections import defaultdict
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from espalier.report.records import Recorded, find_runs, home, read_events, read_recorded
 
@@ -22,16 +25,25 @@ def main() -> None:
 
 def show(run: Recorded) -> None:
     events = read_events(home(run.folder, run.result) / "records.jsonl")
-    taken = [(e["task"], e["images"]["train"], e["seconds"]) for e in events if e["event"] == "learned"]
+    learned = [event for event in events if event["event"] == "learned"]
     print(f"{run.result['stream']} {run.result['learner']} seed {run.result['seed']}")
-    print("  " + ", ".join(f"{task} {images} images {seconds:.1f} s" for task, images, seconds in taken))
-    by_size: dict[int, list[tuple[str, float]]] = defaultdict(list)
-    for task, images, seconds in taken[1:]:
-        by_size[images].append((task, seconds))
+    print("  " + ", ".join(f"{e['task']} {e['images']['train']} images {e['seconds']:.1f} s" for e in learned))
+    by_size: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for event in learned[1:]:
+        by_size[event["images"]["train"]].append(event)
     for images, tasks in by_size.items():
-        (first, before), (last, after) = tasks[0], tasks[-1]
-        if first != last:
-            print(f"  {images} images: {last} took {after / before:.2f} times as long as {first}")
+        if len(tasks) > 1:
+            print(f"  {images} images: {compared(tasks)}")
+
+
+def compared(tasks: list[dict[str, Any]]) -> str:
+    seconds = [task["seconds"] for task in tasks]
+    rate = sum(task["flops"] for task in tasks) / sum(seconds) / 1e12
+    told = f"{len(tasks)} tasks, {fmean(seconds):.2f} s on average at {rate:.0f} TFLOP/s; "
+    told += f"{tasks[-1]['task']} took {seconds[-1] / seconds[0]:.2f} times as long as {tasks[0]['task']}"
+    if len(tasks) >= 20:
+        told += f", the last ten {sum(seconds[-10:]) / sum(seconds[:10]):.2f} times as long as the first ten"
+    return told
 
 
 if __name__ == "__main__":
