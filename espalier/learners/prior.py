@@ -102,10 +102,11 @@ def neighbour_accuracies(lesson: Lesson, task: Task, paths: Sequence[Path]) -> l
     device = task.train.x.device
     trunks = list(dict.fromkeys(path[:-1] for path in paths))
     modules = {m: to_device(lesson.library.state(m), device) for trunk in trunks for m in trunk}
-    train_features, val_features = (_features(lesson, task, trunks, modules, split) for split in (train, val))
+    both = Split(torch.cat([train.x, val.x]), torch.cat([train.y, val.y]))  # so small tasks pass the modules once
     scores = {}
-    for trunk in trunks:
-        predicted = nearest_labels(train_features[trunk], train.y, val_features[trunk], task.n_classes)
+    for trunk, features in _features(lesson, task, trunks, modules, both).items():
+        known, asked = features[: len(train)], features[len(train) :]
+        predicted = nearest_labels(known, train.y, asked, task.n_classes)
         scores[trunk] = (predicted == val.y).double().mean().item()
     return [scores[path[:-1]] for path in paths]
 
