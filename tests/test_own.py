@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from espalier.data.own import from_csv, from_folder
-from espalier.data.pictures import load_picture
+from espalier.data.pictures import decode_picture, load_picture
 from espalier.errors import InputError
 
 RED, GREEN, BLUE = (255, 0, 0), (0, 255, 0), (0, 0, 255)
@@ -27,7 +27,7 @@ def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
 
 
 def load(data: bytes, size: int = 4) -> Any:
-    return load_picture(BytesIO(data), size, "x.png")
+    return decode_picture(data, size, "x.png")
 
 
 # One picture
@@ -143,12 +143,12 @@ def test_a_picture_that_cannot_be_used_is_named(tmp_path: Path, case: str) -> No
     path = tmp_path / "odd.png"
     path.write_bytes(data)
     with pytest.raises(InputError, match=rf"^the picture .*odd\.png .*{message}.*\.$"):
-        load_picture(path, 4, str(path))
+        load_picture(path, 4)
 
 
 def test_a_missing_picture_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.png cannot be opened \(No such file"):
-        load_picture(tmp_path / "none.png", 4, "none.png")
+        load_picture(tmp_path / "none.png", 4)
 
 
 # Class folders
@@ -214,7 +214,7 @@ BAD_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (shutil.rmtree, r"zoo cannot be read \(No such file"),
     "no picture": (lambda zoo: (zoo / "eels").mkdir(), r"zoo/eels holds no pictures; add some \(\.jpg, "),
     "one class": (lambda zoo: shutil.rmtree(zoo / "cats"), "only the class 'dogs'"),
-    "one picture": (keep_one_picture, "class 'dogs' .* has one picture"),
+    "one picture": (keep_one_picture, "class 'dogs' .* has 1 pictures and needs at least 3"),
     "bad picture": (lambda zoo: (zoo / "dogs" / "1.png").write_bytes(b"x"), r"zoo/dogs/1\.png is damaged"),
     "empty picture": (lambda zoo: (zoo / "dogs" / "9.jpg").touch(), r"zoo/dogs/9\.jpg is an empty file"),
     "dead link": (lambda zoo: (zoo / "dogs" / "9.jpg").symlink_to("gone"), r"dogs/9\.jpg cannot be opened"),
@@ -244,7 +244,7 @@ def test_an_impossible_size_is_refused(zoo: Path, size: int) -> None:
 # CSV tables
 
 
-ROWS = ["dogs/0.png,dog", "cats/0.PNG,cat", "dogs/1.png,dog", "cats/1.PNG,cat"]
+ROWS = [row for i in range(3) for row in (f"dogs/{i}.png,dog", f"cats/{i}.PNG,cat")]
 
 
 def write_table(zoo: Path, *lines: str, encoding: str = "utf-8") -> Path:
@@ -257,14 +257,15 @@ def write_table(zoo: Path, *lines: str, encoding: str = "utf-8") -> Path:
 def test_a_table_is_read_in_its_order(zoo: Path, encoding: str) -> None:
     images = from_csv(write_table(zoo, "path,label", *ROWS, encoding=encoding), 4)
     assert images.class_names == ("cat", "dog")
-    assert images.labels.tolist() == [1, 0, 1, 0]
-    assert images.images[:, 0, 0].tolist() == [[0, 0, 0], [0, 0, 0], [1, 0, 0], [0, 1, 0]]
+    assert images.labels.tolist() == [1, 0] * 3
+    assert images.images[:, 0, 0].tolist() == [[0, 0, 0]] * 2 + [[1, 0, 0], [0, 1, 0]] + [[2, 0, 0], [0, 2, 0]]
 
 
 def test_absolute_paths_blank_lines_and_quotes_are_fine(zoo: Path) -> None:
     put(zoo / "a, b.png")
-    rows = [f"{zoo / 'dogs' / '2.png'},dog", "", '"a, b.png"," cat "', ""]
-    assert from_csv(write_table(zoo, "path,label", *ROWS, *rows)).counts() == [3, 3]
+    put(zoo / "dogs" / "9.png")
+    rows = [f"{zoo / 'dogs' / '9.png'},dog", "", '"a, b.png"," cat "', ""]
+    assert from_csv(write_table(zoo, "path,label", *ROWS, *rows)).counts() == [4, 4]
 
 
 BAD_TABLES: dict[str, tuple[list[str], str]] = {
@@ -273,16 +274,16 @@ BAD_TABLES: dict[str, tuple[list[str], str]] = {
     "header": (["file;class", *ROWS], "must begin with the line 'path,label', not 'file;class'"),
     "no header": (ROWS, "must begin with the line 'path,label'"),
     "three fields": (["path,label", "dogs/0.png,dog,3"], "line 2 of .* must be a path and a label"),
-    "one field": (["path,label", *ROWS, "dogs/2.png"], "line 6 of .* must be a path and a label"),
+    "one field": (["path,label", *ROWS, "dogs/2.png"], "line 8 of .* must be a path and a label"),
     "empty label": (["path,label", "dogs/0.png, "], "line 2 of .* must be a path and a label"),
     "empty path": (["path,label", ",dog"], "line 2 of .* must be a path and a label"),
-    "missing": (["path,label", *ROWS, "", "dogs/9.png,dog"], r"line 7 of .* names 'dogs/9\.png', which is not a file"),
+    "missing": (["path,label", *ROWS, "", "dogs/9.png,dog"], r"line 9 of .* names 'dogs/9\.png', which is not a file"),
     "a folder": (["path,label", "dogs,dog"], "line 2 of .* names 'dogs', which is not a file"),
     "long": (["path,label", "d" * 5000 + ",dog"], "line 2 of .* is not a file"),
-    "same label": (["path,label", *ROWS, "dogs/0.png,dog"], r"names 'dogs/0\.png' on lines 2 and 6; keep one"),
-    "other label": (["path,label", *ROWS, "dogs/../dogs/0.png,cat"], "on lines 2 and 6; keep one"),
+    "same label": (["path,label", *ROWS, "dogs/0.png,dog"], r"names 'dogs/0\.png' on lines 2 and 8; keep one"),
+    "other label": (["path,label", *ROWS, "dogs/../dogs/0.png,cat"], "on lines 2 and 8; keep one"),
     "one class": (["path,label", ROWS[0], ROWS[2]], "only the class 'dog'"),
-    "one picture": (["path,label", *ROWS[:3]], "class 'cat' of .* has one picture"),
+    "one picture": (["path,label", *ROWS[:3]], "class 'cat' of .* has 1 pictures and needs at least 3"),
     "open quote": (["path,label", '"dogs/0.png,dog'], "not well-formed CSV"),
     "long field": (["path,label", "dogs/0.png," + "d" * 200_000], "not well-formed CSV"),
 }
@@ -322,4 +323,4 @@ def test_sixteen_bit_colour_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "deep.png"
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + body)
     with pytest.raises(InputError, match=r"deep.png has more than 8 bits per channel"):
-        load_picture(path, 4, str(path))
+        load_picture(path, 4)

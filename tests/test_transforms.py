@@ -48,6 +48,12 @@ def test_scaling_is_pillow_s_to_one_grey_level() -> None:
     assert np.abs(planes(x, 32)[0].astype(int) - expected.astype(int)).max() <= 1
 
 
+def test_an_image_that_shrinks_in_one_direction_only_is_averaged_in_it() -> None:
+    stripes = np.zeros((1, 128, 20, 1), np.uint8)
+    stripes[:, ::2] = 255
+    assert abs(planes(stripes, 32).astype(int) - 128).max() < 40, "no stripe is left out"
+
+
 def test_planes_of_the_right_size_are_the_same_pixels() -> None:
     x = images(5, 8, 8, 3).numpy()
     assert np.array_equal(planes(x, 8), x.transpose(0, 3, 1, 2))

@@ -15,7 +15,7 @@ from espalier.data.fetch import fetch as fetch_files
 from espalier.data.folder import DataFolder, Holding
 from espalier.data.imageset import Dataset
 from espalier.data.official import OFFICIAL
-from espalier.data.own import as_dataset, check_name, check_own_name, from_csv, from_folder
+from espalier.data.own import as_dataset, check_own_name, from_csv, from_folder
 from espalier.data.pack import verify_pack, write_pack
 from espalier.data.pictures import Progress
 from espalier.errors import InputError
@@ -40,7 +40,7 @@ def list_datasets(data: DataOption = None) -> None:
     say("")
     for name in STREAMS:
         console.print(Text(f"{name:<16}") + readiness(name, folder))
-    say(f"\nData folder: {folder.path}")
+    say(f"\nData folder: {folder.path}" + ("" if folder.path.exists() else " (not there yet)"))
 
 
 def _row(held: Holding) -> tuple[str | Text, ...]:
@@ -154,6 +154,6 @@ def _source(folder: DataFolder, source: str, name: str | None, size: int) -> tup
             f"{source!r} does not exist: give a folder of class folders, a .csv file, or one of the datasets "
             f"{', '.join(folder.names())}."
         )
-    if name:
-        check_name(name)
+    if name and name != source:
+        check_own_name(name)
     return lambda progress: replace(folder.load(source), name=name or source), name or source

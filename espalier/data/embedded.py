@@ -73,22 +73,22 @@ def drawn(name: str, per_class: int, size: int = 16, seed: int = 0, split: str =
     return ImageSet(np.concatenate(batches), labels, class_names)
 
 
-def _family(name: str, size: int) -> Dataset:
-    train = drawn(name, TRAIN_PER_CLASS, size, split="train")
-    return Dataset(name, {"train": train, "test": drawn(name, TEST_PER_CLASS, size, split="test")})
+def _family(name: str) -> Dataset:
+    train = drawn(name, TRAIN_PER_CLASS, split="train")
+    return Dataset(name, {"train": train, "test": drawn(name, TEST_PER_CLASS, split="test")})
 
 
-EMBEDDED: dict[str, Callable[[int], Dataset]] = {
-    "digits": lambda size: digits(),
+EMBEDDED: dict[str, Callable[[], Dataset]] = {
+    "digits": digits,
     **{name: partial(_family, name) for name in FAMILIES},
 }
 
 
-def embedded(name: str, size: int = 16) -> Dataset:
-    """An embedded dataset by name, the same bytes always; `size` is that of drawn images (digits stay 8x8)."""
+def embedded(name: str) -> Dataset:
+    """An embedded dataset by name, the same bytes always."""
     if name not in EMBEDDED:
         raise InputError(f"there is no embedded dataset {name!r}; choose one of {', '.join(EMBEDDED)}.")
-    return EMBEDDED[name](size)
+    return EMBEDDED[name]()
 
 
 def embedded_classes(name: str) -> tuple[str, ...]:

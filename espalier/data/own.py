@@ -20,8 +20,10 @@ from espalier.data.pictures import Progress, in_order, load_picture
 from espalier.errors import InputError
 from espalier.seeds import generator
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jfif")
+NOT_READ = (".avif", ".heic", ".heif", ".jxl", ".jp2", ".svg")
 MAX_SIZE = 1024
+LEAST = 3  # pictures of a class: to train on, to validate, to test
 
 Labelled = list[tuple[Path, str]]
 
@@ -31,7 +33,7 @@ def check_name(name: str) -> None:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,99}", name):
         raise InputError(
             f"{name!r} cannot name a dataset; use lower-case letters, digits, '-' and '_', "
-            f"beginning with a letter or digit, at most 100 of them."
+            f"beginning with a letter or digit, at most 100 of them (--name gives one)."
         )
 
 
@@ -42,8 +44,9 @@ def check_own_name(name: str) -> None:
         raise InputError(f"{name!r} is the name of a dataset that streams use; give your images another with --name.")
 
 
-def from_folder(folder: Path, size: int = 32, progress: Progress | None = None) -> ImageSet:
+def from_folder(folder: Path | str, size: int = 32, progress: Progress | None = None) -> ImageSet:
     """Read `folder/<class>/<picture>`, every picture cut and scaled to `size` x `size`."""
+    folder = Path(folder)
     try:
         labelled = list(_class_folders(folder))
     except OSError as error:
@@ -53,8 +56,9 @@ def from_folder(folder: Path, size: int = 32, progress: Progress | None = None) 
     return _read(labelled, size, progress, str(folder))
 
 
-def from_csv(table: Path, size: int = 32, progress: Progress | None = None) -> ImageSet:
+def from_csv(table: Path | str, size: int = 32, progress: Progress | None = None) -> ImageSet:
     """Read the pictures a CSV names: header `path,label`, paths relative to the CSV's own folder."""
+    table = Path(table)
     try:
         with table.open(encoding="utf-8-sig", newline="") as file:
             labelled = list(_rows(table, file))
@@ -82,9 +86,9 @@ def as_dataset(images: ImageSet, name: str, seed: int = 0, test: float = 0.2) ->
         for index in np.flatnonzero(images.labels == label).tolist():
             copies.setdefault(images.images[index].tobytes(), []).append(index)
         pictures = list(copies.values())
-        if len(pictures) < 3:
+        if len(pictures) < LEAST:
             raise InputError(
-                f"class {class_name!r} of {name!r} has {len(pictures)} different images and needs at least three (to "
+                f"class {class_name!r} of {name!r} has {len(pictures)} different images and needs at least {LEAST} (to "
                 f"train on, to validate, to test); add images or remove the class."
             )
         order = generator(seed, "own", name, class_name).permutation(len(pictures))
@@ -122,9 +126,12 @@ def _class_folders(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _listing(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The folders and the pictures in a folder, sorted by name; hidden and other files are passed over."""
+    """The folders and the pictures in a folder, sorted by name; hidden files and no pictures are passed over."""
     entries = sorted((e for e in folder.iterdir() if not e.name.startswith(".")), key=lambda e: e.name)
     folders = [e for e in entries if e.is_dir()]
+    for entry in entries:
+        if entry.suffix.lower() in NOT_READ:
+            raise InputError(f"{entry} is in a format that is not read; save it as PNG or JPEG, or remove it.")
     return folders, [e for e in entries if e.suffix.lower() in SUFFIXES and not e.is_dir()]
 
 
@@ -156,21 +163,23 @@ def _read(labelled: Labelled, size: int, progress: Progress | None, source: str)
         raise InputError(f"an image size of {size} cannot be used; choose one between 1 and {MAX_SIZE}.")
     counts = Counter(label for _, label in labelled)
     if not counts:
-        raise InputError(f"{source} names no pictures; add at least two for each of two classes.")
+        raise InputError(f"{source} names no pictures; add at least {LEAST} for each of two classes.")
     names = sorted(counts)
     if len(names) == 1:
         raise InputError(f"{source} has only the class {names[0]!r}; a task needs at least two classes.")
     for name in names:
-        if counts[name] < 2:
-            raise InputError(f"class {name!r} of {source} has one picture; add another or remove the class.")
+        if counts[name] < LEAST:
+            raise InputError(
+                f"class {name!r} of {source} has {counts[name]} pictures and needs at least {LEAST} (to train on, to "
+                f"validate, to test); add some or remove the class."
+            )
     try:
         images = np.empty((len(labelled), size, size, 3), np.uint8)
     except MemoryError:
         raise InputError(f"the pictures of {source} do not fit into memory; choose a smaller size.") from None
 
     def load(index: int) -> None:
-        path = labelled[index][0]
-        images[index] = load_picture(path, size, str(path))
+        images[index] = load_picture(labelled[index][0], size)
 
     for done, _ in enumerate(in_order(load, range(len(labelled))), 1):
         if progress:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,17 +29,21 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def load_picture(source: Path | BinaryIO, size: int, name: str) -> NDArray[np.uint8]:
+def load_picture(path: Path, size: int) -> NDArray[np.uint8]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"the picture {path} cannot be opened ({error.strerror}); check the file or remove it."
+        ) from None
+    return decode_picture(data, size, str(path))
+
+
+def decode_picture(data: bytes, size: int, name: str) -> NDArray[np.uint8]:
     """The centre of a picture as (size, size, 3) RGB, upright, over white where it is transparent.
 
     `name` is what errors call it.
     """
-    try:
-        data = source.read_bytes() if isinstance(source, Path) else source.read()
-    except OSError as error:
-        raise InputError(
-            f"the picture {name} cannot be opened ({error.strerror}); check the file or remove it."
-        ) from None
     if not data:
         raise InputError(f"the picture {name} is an empty file; replace or remove it.")
     try:

@@ -14,7 +14,7 @@ def planes(images: Images, size: int) -> Images:
     n, height, width, channels = images.shape
     if (height, width) == (size, size):
         return np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    shrinks = size < min(height, width)
+    shrinks = size < max(height, width)
     scaled = np.empty((n, channels, size, size), np.uint8)
     for start in range(0, n, CHUNK):
         x = torch.from_numpy(images[start : start + CHUNK]).permute(0, 3, 1, 2).float()

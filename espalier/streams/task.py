@@ -39,8 +39,8 @@ class TaskSpec:
     val_copies: int = 0  # augmented copies added to the val images
 
     def __post_init__(self) -> None:
-        if len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
-            raise InputError(f"a task needs two classes or more, each once, not {self.classes}.")
+        if isinstance(self.classes, str) or len(self.classes) < 2 or len(set(self.classes)) != len(self.classes):
+            raise InputError(f"a task needs two classes or more, each once, not {self.classes!r}.")
         if any(count is not None and count < 1 for count in (self.train, self.val, self.test)):
             raise InputError("a task needs at least one image per class in train, val and test (None: all there are).")
         if self.size < 4 or self.channels not in (1, 3):
@@ -135,7 +135,7 @@ def _pick_class(
     spec: TaskSpec, of_class: Mapping[str, Indices], name: str, split: str, rng: np.random.RandomState
 ) -> Indices:
     if name not in of_class:
-        raise InputError(f"dataset {spec.dataset!r} has no class {name!r}; 'espalier data list' tells what is there.")
+        raise InputError(f"dataset {spec.dataset!r} has no class {name!r}; it has {', '.join(of_class)}.")
     pool = of_class[name]
     if len(pool) == 0:
         raise InputError(f"class {name!r} of dataset {spec.dataset!r} has no {split} image left; add images to it.")
