@@ -1,7 +1,7 @@
 """MNTDP-S: the steps of the supernet, and the learner on a small stream."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +10,15 @@ import torch
 from torch import Tensor
 
 from espalier import InputError
-from espalier.evaluation import predict
-from espalier.learners.lesson import Learned, Lesson
 from espalier.learners.mntdp_s import MntdpS
-from espalier.learners.options import described
 from espalier.learners.prior import Prior
-from espalier.library import Library
 from espalier.nets import State, backbone
-from espalier.runs import run
-from espalier.streams import stream
+from espalier.runs import Moment, run
 from espalier.training import Fresh, Job, Reuse, Setting, Trained, fit
 from espalier.training.paths import Paths
 from espalier.training.supernet import GAMMA, Supernet
 from tests.nets_help import close, doubles, job, lesson, modules, quiet, random, same_states
-from tests.small_streams import install, settings
+from tests.small_streams import PROTOCOL, install, settings
 
 install()
 
@@ -279,55 +274,9 @@ def test_unknown_ways_to_fix_a_path_are_refused() -> None:
         MntdpS(fix="never")
 
 
-def said_by(library: Library) -> dict[str, Tensor]:
-    """What the library says of the test images of all tasks it knows."""
-    return {name: predict(library, name, stream("small_mini")[int(name[1:]) - 1].test.x) for name in library.tasks}
-
-
-@dataclass
-class Watched:
-    """A learner that notes, whenever it is given a lesson, what the library says."""
-
-    inner: MntdpS
-    said: list[dict[str, Tensor]] = field(default_factory=list)
-
-    def learn(self, lesson: Lesson) -> Learned:
-        self.said.append(said_by(lesson.library))
-        return self.inner.learn(lesson)
-
-
-@dataclass(frozen=True)
-class DiesAt:
-    """MNTDP-S, but that it dies when it has learned a task, before that is stored."""
-
-    task: str
-
-    def __repr__(self) -> str:
-        return described(MntdpS())  # a run is resumed only by the learner that began it
-
-    def learn(self, lesson: Lesson) -> Learned:
-        learned = MntdpS().learn(lesson)
-        if lesson.name == self.task:
-            raise KilledError
-        return learned
-
-
-class KilledError(Exception):
-    pass
-
-
-@pytest.mark.parametrize("k", [1, None])
-def test_it_learns_and_old_answers_never_change(k: int | None, tmp_path: Path) -> None:
-    watched = Watched(MntdpS(Prior(k=k)))
-    result = run(settings("mntdp-d"), tmp_path, own_learner=watched)
-    last = said_by(Library.open(tmp_path / settings("mntdp-d").folder_name / "library"))
-    assert [len(said) for said in watched.said] == [0, 1, 2, 3]
-    assert all(torch.equal(said[t], last[t]) for said in watched.said for t in said), "bit for bit"
-    assert result["metrics"]["forgetting"] == 0
-    assert result["accuracy"][0][0] > 0.3
-    if k == 1:
-        with pytest.raises(KilledError):
-            run(settings("mntdp-d"), tmp_path / "cut", own_learner=DiesAt("t3"))
-        resumed = run(settings("mntdp-d"), tmp_path / "cut", own_learner=MntdpS())
-        same = {key: value for key, value in result.items() if key != "seconds"}
-        assert {key: value for key, value in resumed.items() if key != "seconds"} == same
+def test_progress_ends_where_it_says_it_will(tmp_path: Path) -> None:
+    seen: list[Moment] = []
+    run(settings("mntdp-s"), tmp_path, watch=seen.append)
+    last = [moment for moment in seen if moment.task == 1 and moment.step]
+    assert max(moment.step for moment in last) > PROTOCOL.max_epochs * 3, "it cuts its own batches: four of 40 images"
+    assert all(moment.step <= moment.most_steps for moment in last)

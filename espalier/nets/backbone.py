@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from espalier.errors import InputError
-from espalier.nets.layers import Stack
+from espalier.nets.layers import Stack, alone
 from espalier.nets.pieces import (
     EVAL,
     ConvPool,
@@ -101,7 +101,7 @@ class Backbone:
     def forward(self, states: Sequence[State], x: Tensor) -> Tensor:
         """Normalised images through one plain network: one state per block (or per block but the last ones)."""
         for block, state in zip(self.blocks, states, strict=False):
-            x = block.forward({name: tensor[None] for name, tensor in state.items()}, x, EVAL)
+            x = block.forward(alone(state), x, EVAL)
         return x
 
     def macs(self) -> list[int]:

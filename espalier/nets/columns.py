@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from espalier.nets.backbone import Backbone
-from espalier.nets.layers import Stack
+from espalier.nets.layers import Stack, alone
 from espalier.nets.pieces import EVAL, Mode, State
 
 OWN = "own"
@@ -56,7 +56,7 @@ class Columns:
     def forward(self, states: Sequence[State], x: Tensor) -> Tensor:
         """Normalised images through the column of these states: (batch, classes)."""
         self.frozen = [[(tasks, _on(x.device, stack)) for tasks, stack in readers] for readers in self.frozen]
-        return self.run([{name: t[None] for name, t in state.items()} for state in states], x, lambda depth: EVAL)
+        return self.run([alone(state) for state in states], x, lambda depth: EVAL)
 
     def run(self, stacks: Sequence[Stack], x: Tensor, modes: Callable[[int], Mode]) -> Tensor:
         """Logits (batch, members·classes) of a stack of members, each a column of its own beside the earlier ones."""

@@ -5,7 +5,7 @@ member after member along the channels, so that a convolution over the stack is 
 all members share has the channels of one member; the first layer then is an ordinary, dense convolution.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,11 @@ Stack = dict[str, Tensor]
 
 BN_MOMENTUM = 0.1
 BN_EPSILON = 1e-5
+
+
+def alone(state: Mapping[str, Tensor]) -> Stack:
+    """A stack of one member."""
+    return {name: tensor[None] for name, tensor in state.items()}
 
 
 def conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int = 1, padding: int = 0) -> Tensor:

@@ -22,7 +22,7 @@ from espalier.training.trie import NOTHING, Cell, Trie, Trunk, evaluating
 
 
 class Model(Protocol):
-    """`members` are what is trained side by side, one of whose hyper-parameters each."""
+    """`members` are what is trained side by side: a candidate under a setting each."""
 
     @property
     def members(self) -> list[Member]: ...

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from espalier.nets import EVAL, is_buffer
-from espalier.nets.layers import Stack, join
+from espalier.nets.layers import Stack, alone, join
 from espalier.training.candidate import Fresh, Member, Setting
 from espalier.training.cost import FLOPS_PER_MAC
 from espalier.training.job import Job, augmented
@@ -205,7 +205,7 @@ class Supernet:
         for prefix in prefixes:
             for depth, module in enumerate(prefix):
                 if prefix[: depth + 1] not in known:
-                    stack = {name: tensor[None] for name, tensor in self.job.modules[module].items()}
+                    stack = alone(self.job.modules[module])
                     known[prefix[: depth + 1]] = self.blocks[depth].forward(stack, known[prefix[:depth]], EVAL)
         return known
 

@@ -154,6 +154,7 @@ class _Run:
         self._evaluate(most)
         for _ in range(protocol.max_epochs):
             batches = self.model.batches(order)
+            most = protocol.max_epochs * len(batches)  # a model may cut its own
             for chosen in batches:
                 self.train_step(chosen)
                 if self.step in protocol.early or chosen is batches[-1]:

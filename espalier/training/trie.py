@@ -10,21 +10,25 @@ from block to block, and nothing has to be picked out or put in another order.
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 
 import torch
 from torch import Tensor
 
 from espalier.nets import EVAL, Backbone, Block, Mode, State, is_buffer
-from espalier.nets.layers import Stack, join
+from espalier.nets.layers import Stack, alone, join
 from espalier.training.candidate import Copy, Member, ModuleStates, Reuse, Slot
 
 Prefix = tuple[str, ...]  # the modules of a frozen prefix
-# What a member does behind its first trained block, and at it, other than to train: (depth, the frozen module, or None
-# where only its norms are frozen).
-Lane = tuple[tuple[int, str | None], ...]
+Lane = tuple["Training | str", ...]  # what a live member does at each block: how it trains it, or the frozen module
 Trunk = Mapping[Prefix, Tensor]  # what frozen prefixes make of the same images
 Modes = Callable[[int], Mode]  # how the blocks run: a block's depth → a mode for one pass through it
 NOTHING: Trunk = {}
+
+
+class Training(Enum):
+    WHOLE = 0
+    OLD_NORMS = 1  # batch norm keeps the statistics that it came with
 
 
 @dataclass(eq=False)
@@ -73,9 +77,9 @@ class Trie:
             live = _by_lane(cells)
 
     def _cell(self, depth: int, lane: Lane, parent: Prefix | None, numbers: list[int], fresh: State) -> Cell:
-        frozen = dict(lane).get(depth)
-        if frozen is not None:
-            return Cell(numbers, {name: t[None] for name, t in self.modules[frozen].items()}, False, parent, lane)
+        does = lane[depth]
+        if isinstance(does, str):
+            return Cell(numbers, alone(self.modules[does]), False, parent, lane)
         states = [self._initial(self.members[number].candidate[depth], fresh) for number in numbers]
         stack = {name: torch.stack([s[name] for s in states]) for name in states[0]}
         stack = {name: tensor.requires_grad_(not is_buffer(name)) for name, tensor in stack.items()}
@@ -129,8 +133,7 @@ class Trie:
         return {cell.parent for cells in self.cells for cell in cells if cell.parent is not None}
 
     def _frozen(self, depth: int, module: str, x: Tensor) -> Tensor:
-        stack = {name: tensor[None] for name, tensor in self.modules[module].items()}
-        return self.blocks[depth].forward(stack, x, EVAL)
+        return self.blocks[depth].forward(alone(self.modules[module]), x, EVAL)
 
     def keep(self, numbers: list[int]) -> None:
         """Let only these members stay, renumbered in that order. Their tensors are new ones, and contiguous."""
@@ -147,8 +150,8 @@ class Trie:
 
 def _compute(block: Block, depth: int, cell: Cell, x: Tensor, mode: Mode) -> Tensor:
     if cell.trained:
-        norms_frozen = (depth, None) in cell.lane
-        return block.forward(cell.stack, x, replace(mode, frozen_norms=True) if norms_frozen else mode)
+        old_norms = cell.lane[depth] is Training.OLD_NORMS
+        return block.forward(cell.stack, x, replace(mode, frozen_norms=True) if old_norms else mode)
     count = len(cell.members)
     if x.is_cuda:  # the layout stays as it is, where copies cost more than the module's weights once per member
         return block.forward({name: t.expand(count, *t.shape[1:]) for name, t in cell.stack.items()}, x, EVAL)
@@ -182,10 +185,15 @@ def _prefix(member: Member) -> Prefix:
 
 
 def _lane(member: Member) -> Lane:
-    behind = list(enumerate(member.candidate))[_first_trained(member) :]
-    frozen = [(depth, slot.module) for depth, slot in behind if isinstance(slot, Reuse)]
-    frozen_norms = [(depth, None) for depth, slot in behind if isinstance(slot, Copy) and slot.keep_statistics]
-    return (*frozen, *frozen_norms)
+    """Before they are live members differ in nothing that counts here."""
+    first = _first_trained(member)
+    return (*(Training.WHOLE for _ in range(first)), *map(_does, member.candidate[first:]))
+
+
+def _does(slot: Slot) -> Training | str:
+    if isinstance(slot, Reuse):
+        return slot.module
+    return Training.OLD_NORMS if isinstance(slot, Copy) and slot.keep_statistics else Training.WHOLE
 
 
 def _by_lane(cells: Sequence[Cell]) -> dict[Lane, list[int]]:
