@@ -2,23 +2,27 @@
 
 import shutil
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from espalier.errors import InputError
 from espalier.learners import Learned, Lesson
-from espalier.learners.ewc import Ewc, Folded, fisher_diagonal, mean_squared_gradients
+from espalier.learners.ewc import Ewc, Folded, fisher_diagonal, fisher_flops, mean_squared_gradients
 from espalier.library import Library
 from espalier.nets import EVAL, backbone, is_buffer, parameters
+from espalier.nets.layers import alone
 from espalier.runs import run
-from espalier.runs.loop import run_in
+from espalier.runs.loop import Order, run_in
 from espalier.runs.records import read_records
+from espalier.streams.registry import STREAMS
 from tests.nets_help import lesson, modules, random, task
-from tests.small_streams import install, settings
+from tests.small_streams import install, settings, small
 
 install()
 TINY = backbone("tiny", (3, 8, 8), 3)
@@ -219,7 +223,8 @@ def test_strengths_share_the_first_task_and_come_to_what_each_comes_to_alone(
     seconds = {}
     for strength in (1.0, 100.0):
         alone = tmp_path / f"{strength:g}"
-        run_in(alone, settings(name), Ewc(strength, online=name == "online-ewc"), None, "cpu", lambda moment: None)
+        learner = Ewc(strength, online=name == "online-ewc")
+        run_in(Order(alone, settings(name), learner, None, "cpu", lambda moment: None))
         tried = tmp_path / settings(name).folder_name / "tried" / f"strength-{strength:g}"
         assert as_learned(tried) == as_learned(alone)
         for event in read_records(tried / "records.jsonl"):
@@ -252,8 +257,21 @@ def test_a_tuned_run_that_was_killed_while_its_first_task_was_shared_goes_on(
     assert {k: v for k, v in parts.items() if k != "seconds"} == {k: v for k, v in whole.items() if k != "seconds"}
 
 
+def test_a_head_that_tasks_share_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_default_dtype(torch.float32)
+    specs = [small("letters"), small("digits"), small("textures", classes=("dots", "rings", "rays"))]
+    monkeypatch.setitem(STREAMS, "shared_mini", (lambda name, seed, data: specs, "5, 5 and 3 classes"))
+    asked = settings("ewc", stream="shared_mini", backbone="fc-x0.02")
+    run(asked, tmp_path, own_learner=Ewc(online=True))
+    library = Library.open(tmp_path / asked.folder_name / "library")
+    *trunk, head = [parameters(state) for state in library.states("t3")]
+    both = parameters(library.states("t1")[-1])
+    assert library.tasks["t1"].path[-1] == library.tasks["t2"].path[-1]
+    assert library.tasks["t3"].info["memory"] == 3 * sum(trunk) + head + both
+
+
 def test_a_head_of_other_size_is_no_more_shared(tmp_path: Path) -> None:
-    """On dense layers: five classes, then three, then five again. What was learned of the first head is dropped."""
+    """On dense layers: five classes, then three, then four. What was learned of the first head is dropped."""
     torch.set_default_dtype(torch.float32)
     for online in (False, True):
         asked = settings("ewc", stream="unequal_mini", backbone="fc-x0.02")
@@ -284,3 +302,30 @@ def test_a_tuned_run_that_was_killed_goes_on_and_other_settings_are_refused(
     for own in (Ewc(online=True), Ewc(strength=3.0)):
         with pytest.raises(InputError, match="begun with other settings"):
             run(settings("online-ewc"), tmp_path / "whole", own_learner=own)
+
+
+def test_a_trial_that_another_process_has_begun_is_left_alone(tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float32)
+    run(settings("ewc"), tmp_path)
+    tried = tmp_path / settings("ewc").folder_name / "tried"
+    begun, first = tried / "strength-1", (tried / "first-task/records.jsonl").read_bytes()
+    before = (begun / "records.jsonl").read_bytes()
+    assert len(before) > len(first)
+    import_module(run.__module__)._begin_alike(tried / "first-task", [begun, tried / "new"])
+    assert (begun / "records.jsonl").read_bytes() == before
+    assert (tried / "new/records.jsonl").read_bytes() == first
+
+
+def test_the_operations_of_the_fisher_matrix_are_counted(tmp_path: Path) -> None:
+    given = lesson(tmp_path, TINY, {}, {})
+    states = [block.init(random(5)) for block in TINY.blocks]
+    for state in states:
+        for name in state:
+            state[name].requires_grad_(not is_buffer(name))
+    out = given.task.train.x[:1].double()
+    with FlopCounterMode(display=False) as counted:
+        TINY.forward(states, out)  # for the label
+        for block, state in zip(TINY.blocks, states, strict=True):
+            out = block.forward(alone(state), out, EVAL)
+        F.cross_entropy(out, given.task.train.y[:1]).backward()  # type: ignore[no-untyped-call]
+    assert fisher_flops(given) == len(given.task.train) * counted.get_total_flops()

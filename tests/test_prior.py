@@ -11,6 +11,7 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor
 
+from espalier.errors import InputError
 from espalier.learners import MntdpD, Space, prior
 from espalier.learners.lesson import Lesson
 from espalier.learners.prior import Prior, _evenly, dead_channels, nearest_labels, neighbour_accuracies, recoloured
@@ -138,6 +139,12 @@ def test_what_was_scored_is_recorded(made: Lesson) -> None:
     assert list(what["scores"]) == list(PATHS)
     assert what["scores"]["t2"] == pytest.approx(score(made, "bbbbb"))
     assert what["scores"]["t3"] == what["scores"]["t4"]
+
+
+@pytest.mark.parametrize(("kind", "k", "words"), [("neerest", 1, "no prior 'neerest'"), ("nearest", 0, "of 0 paths")])
+def test_a_prior_that_cannot_be_is_refused(kind: str, k: int, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Prior(kind, k)
 
 
 def test_the_random_prior_is_seeded(made: Lesson) -> None:

@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from espalier import InputError, TaskSpec
+from espalier import TaskSpec
 from espalier.data.folder import DataFolder
-from espalier.learners.lesson import Learned, Lesson
-from espalier.learners.options import described
 from espalier.learners.rcl import BIAS, WEIGHT, Nursery, Rcl, cut, freedom, reward, shut, widened
 from espalier.learners.rcl_controller import Controller
 from espalier.library import Library
@@ -144,13 +142,11 @@ def test_what_is_trained() -> None:
     old = old_layers()
     grown = widened(old, [2, 3], 4, random(4))
     assert [tuple(s[WEIGHT].shape) for s in grown] == [(8, 192), (9, 8), (4, 9)]
-    first, second, head = freedom(old, grown, old_read_new=False)
+    first, second, head = freedom(old, grown)
     assert first[WEIGHT].sum(1).tolist() == [0] * 6 + [192] * 2
     assert first[BIAS].tolist() == [0] * 6 + [1] * 2
     assert second[WEIGHT].sum(1).tolist() == [0] * 6 + [8] * 3
     assert all(share.all() for share in head.values())
-    reading = freedom(old, grown, old_read_new=True)[1][WEIGHT]
-    assert reading.tolist() == 6 * [[0] * 6 + [1] * 2] + 3 * [[1] * 8]
 
 
 def test_operations_are_counted_at_the_width_that_is_there() -> None:
@@ -158,19 +154,18 @@ def test_operations_are_counted_at_the_width_that_is_there() -> None:
     assert forward_flops(with_widths(NET, [8, 7])) == 2 * (192 * 8 + 8 * 7 + 7 * 3)
 
 
-def nursery(folder: Path, old_read_new: bool = False) -> Nursery:
+def nursery(folder: Path) -> Nursery:
     given = modules(NET, "a")
     made = lesson(folder, NET, {"t1": list(given)}, given)
-    return Nursery(made, [made.library.state(module) for module in list(given)[:2]], 3, old_read_new)
+    return Nursery(made, [made.library.state(module) for module in list(given)[:2]], 3)
 
 
 def present(states: Sequence[State | None]) -> list[State]:
     return [state for state in states if state is not None]
 
 
-@pytest.mark.parametrize("old_read_new", [False, True])
-def test_old_weights_stay_bit_for_bit_and_the_new_ones_learn(tmp_path: Path, old_read_new: bool) -> None:
-    made = nursery(tmp_path, old_read_new)
+def test_old_weights_stay_bit_for_bit_and_the_new_ones_learn(tmp_path: Path) -> None:
+    made = nursery(tmp_path)
     for child, result in zip([(2, 3), (0, 1)], made.train([(2, 3), (0, 1)], [SETTING]), strict=True):
         narrow = made.narrow(child, result)
         begun, trained = present(narrow.early[0]), present(narrow.early[-1])
@@ -181,22 +176,21 @@ def test_old_weights_stay_bit_for_bit_and_the_new_ones_learn(tmp_path: Path, old
                 assert torch.equal(state[BIAS][:units], old[BIAS])
         for before, after, new in zip(begun, trained, [*child, 1], strict=True):
             assert torch.equal(before[WEIGHT], after[WEIGHT]) == (new == 0)
-        assert trained[1][WEIGHT][:6, 6:].any() == (old_read_new and child[0] > 0)
+        assert not trained[1][WEIGHT][:6, 6:].any(), "old units read nothing new"
 
 
 def unpadded(made: Nursery, child: tuple[int, ...]) -> Trained:
     """A child trained by itself at its own width, without gates."""
     names = [f"own.{block}" for block in made.blocks]
     states = cut(made.widest, made.widths(child))
-    free = dict(zip(made.blocks, freedom(made.old, states, made.old_read_new), strict=True))
+    free = dict(zip(made.blocks, freedom(made.old, states), strict=True))
     rules, given = Rules(free=free), dict(zip(names, states, strict=True))
     return made.lesson.train([tuple(Copy(n) for n in names)], [SETTING], rules, given).results[0]
 
 
-@pytest.mark.parametrize("old_read_new", [False, True])
-def test_a_padded_child_is_the_plain_one_alone_and_in_company(tmp_path: Path, old_read_new: bool) -> None:
+def test_a_padded_child_is_the_plain_one_alone_and_in_company(tmp_path: Path) -> None:
     with doubles():
-        made = nursery(tmp_path, old_read_new)
+        made = nursery(tmp_path)
         children = [(2, 1), (3, 3), (0, 2), (0, 0)]
         together = made.train(children, [SETTING])
         for child, result in zip(children, together, strict=True):
@@ -224,23 +218,6 @@ def three(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
 
 STREAMS["three_mini"] = (three, "for tests")
 ASKED = settings("rcl", stream="three_mini", backbone="fc-x0.02")
-
-
-class KilledError(Exception):
-    pass
-
-
-class Dies:
-    """Learns one task, then dies in the middle of the next."""
-
-    def __repr__(self) -> str:
-        return described(LEARNER)
-
-    def learn(self, lesson: Lesson) -> Learned:
-        learned = LEARNER.learn(lesson)
-        if lesson.index == 1:
-            raise KilledError
-        return learned
 
 
 @pytest.fixture(scope="module")
@@ -290,21 +267,3 @@ def test_the_child_with_the_best_reward_is_kept(finished: tuple[dict[str, Any], 
         trained = [event for event in events if event["event"] == "candidate" and event["task"] == name]
         distinct = {tuple(a) for _, a in tried}
         assert len(trained) == len(distinct) + 1, "each child once; the kept one under the other setting too"
-
-
-def test_same_seed_same_bits_also_after_a_kill(finished: tuple[dict[str, Any], Path], tmp_path: Path) -> None:
-    result, folder = finished
-    with pytest.raises(KilledError):
-        run(ASKED, tmp_path, own_learner=Dies())
-    again = run(ASKED, tmp_path, own_learner=LEARNER)
-    assert {k: v for k, v in again.items() if k != "seconds"} == {k: v for k, v in result.items() if k != "seconds"}
-    left, right = (Library.open(f / "library") for f in (folder, tmp_path / ASKED.folder_name))
-    for name in left.modules:
-        for mine, other in zip(left.state(name).values(), right.state(name).values(), strict=True):
-            assert torch.equal(mine, other)
-
-
-def test_convolutions_are_refused(tmp_path: Path) -> None:
-    asked = settings("rcl", stream="three_mini")
-    with pytest.raises(InputError, match=r"fully connected backbone only, not 'tiny'; use --backbone fc\."):
-        run(asked, tmp_path, own_learner=LEARNER)

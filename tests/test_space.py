@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from espalier.errors import InputError
 from espalier.learners.lesson import Lesson
 from espalier.learners.space import PIECES, Space
 from espalier.nets import Backbone, Block, backbone
@@ -108,6 +109,14 @@ def test_a_union_keeps_the_order_of_its_pieces_and_gives_nothing_twice(made: Les
 @pytest.mark.parametrize("piece", list(PIECES))
 def test_a_task_without_a_past_is_all_new(made: Lesson, piece: str) -> None:
     assert found(made, pieces=((piece, None),)) == ["...."]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "words"), [((("sufix", None),), "no piece 'sufix'"), ((("suffix", 0),), "0 blocks deep")]
+)
+def test_a_space_that_cannot_be_is_refused(pieces: tuple[tuple[str, int | None], ...], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Space(pieces)
 
 
 def test_a_space_that_is_empty_around_a_path_falls_back_to_all_new(made: Lesson) -> None:

@@ -26,6 +26,7 @@ from espalier.learners.options import option
 from espalier.library import Change
 from espalier.nets import EVAL, Backbone, State, is_buffer, parameters
 from espalier.training import Copy, Fresh, Rules, Setting, Slot
+from espalier.training.cost import FLOPS_PER_MAC, forward_flops
 from espalier.training.rules import Stacks
 
 FISHER_IMAGES = 1024  # at most this many train images
@@ -54,7 +55,8 @@ class Ewc:
         states = [state for state in learned.chosen.states if state is not None]
         folded = self._with_this_task(lesson, folded, states)
         change = Change(learned.change.modules, learned.change.tasks, {"ewc": folded.written()})
-        return replace(learned, change=change, memory=self.memory(lesson, states))
+        flops = learned.flops + fisher_flops(lesson)
+        return replace(learned, change=change, flops=flops, memory=self.memory(lesson, states))
 
     def _with_this_task(self, lesson: Lesson, folded: "Folded", states: Sequence[State]) -> "Folded":
         shared = _shared_names(lesson)
@@ -74,7 +76,7 @@ class Ewc:
         if _shares_head(lesson):
             shared, heads = shared + head, 0
         else:
-            old = [path[-1] for path in lesson.paths().values()]
+            old = dict.fromkeys(path[-1] for path in lesson.paths().values())  # some tasks may share one
             heads = head + sum(parameters(lesson.library.state(module)) for module in old)
         return shared + heads + 2 * shared * (1 if self.online else tasks)
 
@@ -131,6 +133,13 @@ def fisher_diagonal(lesson: Lesson, states: Sequence[State]) -> dict[str, Tensor
     if not _fully_connected(lesson):
         y = torch.cat([backbone.forward(states, part).argmax(1) for part in torch.split(x, AT_ONCE)])
     return mean_squared_gradients(backbone, states, x, y)
+
+
+def fisher_flops(lesson: Lesson) -> int:
+    """What `fisher_diagonal` runs: forward and backward passes, without the gradient of the images, and for labels."""
+    backbone, images = lesson.backbone, min(len(lesson.task.train), FISHER_IMAGES)
+    passes = 3 if _fully_connected(lesson) else 4
+    return images * (passes * forward_flops(backbone) - FLOPS_PER_MAC * backbone.input_macs()[0])
 
 
 def mean_squared_gradients(backbone: Backbone, states: Sequence[State], x: Tensor, y: Tensor) -> dict[str, Tensor]:

@@ -12,14 +12,17 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from espalier.errors import InputError
 from espalier.learners.lesson import Lesson, Path, to_device
 from espalier.nets import EVAL, Backbone, State
+from espalier.nets.layers import alone
 from espalier.seeds import generator
 from espalier.streams import transforms
 from espalier.streams.task import Split, Task
 from espalier.training.cost import FLOPS_PER_MAC
 from espalier.training.job import eval_batches
 
+KINDS = ("nearest", "nearest-recoloured", "random")
 NEIGHBOURS = 5
 MOST_IMAGES = 1000  # of each split, taken evenly from the classes
 BATCH = 500  # the activations of one past path are held for one batch at a time
@@ -31,6 +34,12 @@ class Prior:
 
     kind: str = "nearest"
     k: int | None = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError(f"there is no prior {self.kind!r}; choose {', '.join(KINDS[:-1])} or {KINDS[-1]}.")
+        if self.k is not None and self.k < 1:
+            raise InputError(f"a prior of {self.k} paths cannot be; choose 1 or more, or None for all.")
 
     def choose(self, lesson: Lesson) -> list[Path]:
         """Paths of the chosen tasks, the most promising first; ties go to the latest task."""
@@ -138,8 +147,7 @@ def _through(backbone: Backbone, trunk: Path, modules: dict[str, State], known: 
     """The activations behind a frozen prefix; those of shorter prefixes are looked up in `known`, and added to it."""
     if trunk not in known:
         before = _through(backbone, trunk[:-1], modules, known)
-        stack = {name: tensor[None] for name, tensor in modules[trunk[-1]].items()}
-        known[trunk] = backbone.blocks[len(trunk) - 1].forward(stack, before, EVAL)
+        known[trunk] = backbone.blocks[len(trunk) - 1].forward(alone(modules[trunk[-1]]), before, EVAL)
     return known[trunk]
 
 

@@ -38,7 +38,6 @@ class Rcl:
     episodes: int = option(6, "updates of the controller for a task")
     children: int = option(8, "networks sampled and trained in an episode")
     controller_lr: float = option(0.03, "learning rate of the controller")
-    old_read_new: bool = option(False, "whether old units get trained weights from the new units of the layer before")
 
     def learn(self, lesson: Lesson) -> Learned:
         name = lesson.backbone.name
@@ -55,7 +54,7 @@ class Rcl:
         # The search has one setting, that of the task before; the child that is kept is tried with all of the grid.
         search = Setting(last.info["lr"], last.info["weight_decay"])
         most = min(self.most_new, max(1, lesson.backbone.shapes()[1][0] // 2))
-        nursery = Nursery(lesson, old, most, self.old_read_new)
+        nursery = Nursery(lesson, old, most)
         tried = self._search(lesson, nursery, search)
         kept = max(tried, key=lambda child: reward(tried[child].val_accuracy, child, self.alpha))  # the first of equals
         others = nursery.train([kept], [setting for setting in lesson.settings if setting != search])
@@ -97,8 +96,8 @@ def reward(accuracy: float, added: Added, alpha: float) -> float:
 class Nursery:
     """Trains children of the network `old` (its hidden layers) that have up to `most` new units in each layer."""
 
-    def __init__(self, lesson: Lesson, old: Sequence[State], most: int, old_read_new: bool) -> None:
-        self.lesson, self.old, self.most, self.old_read_new = lesson, old, most, old_read_new
+    def __init__(self, lesson: Lesson, old: Sequence[State], most: int) -> None:
+        self.lesson, self.old, self.most = lesson, old, most
         generator = lesson.job({}).generator("new units", device="cpu")
         self.widest = widened(old, [most] * len(old), lesson.task.n_classes, generator)
         self.blocks = [block.name for block in lesson.backbone.blocks]
@@ -115,7 +114,7 @@ class Nursery:
             states |= zip(names, shut(self.widest, self.widths(child)), strict=True)
             candidates.append(tuple(Copy(name) for name in names))
         wide = with_widths(self.lesson.backbone, [len(state[BIAS]) for state in self.widest[:-1]])
-        rules = Rules(free=dict(zip(self.blocks, freedom(self.old, self.widest, self.old_read_new), strict=True)))
+        rules = Rules(free=dict(zip(self.blocks, freedom(self.old, self.widest), strict=True)))
         outcome = self.lesson.train(candidates, settings, rules, states, wide)
         self.flops += outcome.flops
         return outcome.results
@@ -131,7 +130,7 @@ class Nursery:
 
     def new_numbers(self, child: Added) -> int:
         """How many values a child has that the network before it has not: those that are trained."""
-        free = freedom(self.old, cut(self.widest, self.widths(child)), self.old_read_new)
+        free = freedom(self.old, cut(self.widest, self.widths(child)))
         return sum(int(share.sum()) for tensors in free for share in tensors.values())
 
     def forward_flops(self, child: Added) -> int:
@@ -154,12 +153,13 @@ def widened(old: Sequence[State], added: Sequence[int], classes: int, generator:
     return states
 
 
-def freedom(old: Sequence[State], states: Sequence[State], old_read_new: bool) -> list[State]:
-    """Which values of a widened network are trained (1) and which stay (0), as `Rules.free` has it."""
+def freedom(old: Sequence[State], states: Sequence[State]) -> list[State]:
+    """Which values of a widened network are trained (1) and which stay (0), as `Rules.free` has it: old units also read
+    nothing new."""
     free = [{name: torch.ones_like(tensor) for name, tensor in state.items()} for state in states]
     for share, state in zip(free, old, strict=False):
-        units, inputs = state[WEIGHT].shape
-        share[WEIGHT][:units, : inputs if old_read_new else None] = 0
+        units = len(state[BIAS])
+        share[WEIGHT][:units] = 0
         share[BIAS][:units] = 0
     return free
 

@@ -35,7 +35,7 @@ def refit(lesson: Lesson, outcome: Outcome, learned: Learned) -> Learned:
     return replace(
         lesson.keep(outcome, chosen=after) if kept else learned,
         paper_flops=learned.paper_flops + result.samples * forward_flops(job.backbone),
-        flops=learned.flops + again.flops,
+        flops=learned.flops + again.flops + len(lesson.task.val) * forward_flops(job.backbone),
     )
 
 

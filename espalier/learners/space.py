@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from espalier.errors import InputError
 from espalier.learners.lesson import Lesson, Path, all_fresh
 from espalier.training import Candidate, Copy, Fresh, Reuse, Slot
 
@@ -47,6 +48,13 @@ class Space:
     """Pieces and how deep each goes: how many blocks may be new (None: all of them)."""
 
     pieces: tuple[tuple[str, int | None], ...] = (("suffix", None),)
+
+    def __post_init__(self) -> None:
+        for name, depth in self.pieces:
+            if name not in PIECES:
+                raise InputError(f"there is no piece {name!r} of a search space; the pieces are {', '.join(PIECES)}.")
+            if depth is not None and depth < 1:
+                raise InputError(f"a piece that is {depth} blocks deep cannot be; choose 1 or more, or None for all.")
 
     def candidates(self, lesson: Lesson, paths: list[Path]) -> list[Candidate]:
         """Around all the given paths, none twice. A task without a past has one candidate: all new."""
