@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 import espalier
-from espalier.bench.gpu import AS_IN_RUNS, cudnn
+from espalier.device import AS_IN_RUNS, cudnn
 from espalier.evaluation.accuracy import accuracy
 from espalier.nets import backbone
 from espalier.training import Fresh, Job, best, protocol, train

@@ -146,7 +146,6 @@ def test_tasks_make_all_iterations_and_say_what_is_extrapolated(
     assert (mntdp.members, independent.members) == (3 * 4, 4)
     for line in lines:
         assert line.trie.steps == 2 * 3
-        assert line.times_faster == line.one_by_one.seconds / line.trie.seconds
         assert line.one_by_one.extrapolated is not whole
         assert line.one_by_one.epochs == ((2, 2) if whole else (1, 1))
     assert mntdp.one_by_one.runs == (12 if whole else 3)
@@ -197,20 +196,6 @@ def test_a_profile_sums_what_a_step_spends() -> None:
 )  # fmt: skip
 def test_kernels_are_told_apart_by_name(name: str, kind: str) -> None:
     assert gpu_profile.kind_of(name, {"backward_apply": "norm passes", "adam": "optimiser"}) == kind
-
-
-def test_flags_are_put_back() -> None:
-    def now() -> tuple[bool, ...]:
-        cudnn = torch.backends.cudnn
-        return cudnn.deterministic, cudnn.allow_tf32, cudnn.benchmark
-
-    before = now()
-    with gpu.cudnn(gpu.AS_IN_RUNS):
-        assert now() == (True, False, False)
-        with gpu.cudnn(gpu.AS_TORCH_COMES):
-            assert now() == (False, True, False)
-        assert now() == (True, False, False)
-    assert now() == before
 
 
 def test_the_whole_command_prints_every_part_and_gives_all_figures(

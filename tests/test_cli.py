@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,6 +73,7 @@ def test_a_stream_without_its_data_prints_the_table_and_the_cure(tmp_path: Path)
         (["data", "verify"], ["nothing to verify"]),
         (["data", "verify", "nothing"], ["1 of 1 datasets"]),
         (["data", "pack", "nothing"], ["does not exist", "folder of class folders"]),
+        (["data", "pack", "digits", "--name", "mnist"], ["'mnist' is the name of a dataset that streams use"]),
         (["data", "list", "--data", "pyproject.toml"], ["is a file, not a data folder"]),
     ],
 )
@@ -189,11 +191,30 @@ def test_learners_are_listed(tmp_path: Path) -> None:
         (["s_pl_mini", "mntdp-d", "--seed", "-1"], ["--seed '-1'", "0,1,2"]),
         (["s_pl_mini", "mntdp-d", "--seed", "0,two"], ["--seed '0,two'"]),
         (["s_pl_mini,s_in_mini", "mntdp-d,hatt"], ["no learner 'hatt'"]),
+        (["s_pl_mini,s_minus", "mntdp-d"], ["s_minus needs cifar10 mnist", "espalier data fetch"]),
     ],
 )
 def test_a_run_that_cannot_be_is_one_sentence(arguments: list[str], words: list[str], tmp_path: Path) -> None:
     assert_refused(espalier("run", *arguments, "--out", tmp_path / "runs", data=tmp_path), *words)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="no such signal here")
+def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "espalier", "run", "s_minus_mini", "independent", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert "task 1 of 6" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    assert "interrupted; what was finished is kept" in process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("arguments", [[], ["data"], ["bench"]])
+def test_without_arguments_there_is_help_and_no_error_message(arguments: list[str], tmp_path: Path) -> None:
+    told = espalier(*arguments, data=tmp_path)
+    assert "Usage" in told.stdout + told.stderr
+    assert "espalier: " not in told.stderr
 
 
 def test_of_several_streams_learners_and_seeds_every_combination_is_run_once(

@@ -81,6 +81,15 @@ def test_nan_payloads_infinities_and_parameters_come_back(library: Library) -> N
     assert found.state("none") == {}
 
 
+def test_modules_that_no_task_uses_any_more_are_not_kept_in_memory(library: Library) -> None:
+    library.states("t0")
+    commit(library, change("t1", stem="t0.stem"))
+    commit(library, Change({}, {"t0": replace(library.tasks["t0"], path=("t0.stem", "t1.head"))}))
+    assert library.modules["t0.stem"] in library._states
+    assert library.modules["t0.head"] not in library._states
+    assert library.state("t0.head"), "it is still on disk"
+
+
 def test_what_the_caller_changes_later_is_not_stored(library: Library) -> None:
     mine = state(1.0)
     commit(library, Change({"m": ("stem", mine)}, {}))

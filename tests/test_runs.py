@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from espalier.learners import Learned, Lesson, MntdpD, Prior
 from espalier.learners.options import described
 from espalier.library import Library
 from espalier.nets import backbone
-from espalier.runs import Settings, run
+from espalier.runs import Moment, Settings, run
 from espalier.runs.hardware import code
 from espalier.runs.records import Records, read_records
 from espalier.streams import TaskSpec, stream
@@ -223,6 +224,18 @@ def test_what_was_learned_can_be_used(uninterrupted: Path) -> None:
         predict(library, "t9", task.test.x)
     with pytest.raises(InputError, match="takes images of shape"):
         predict(library, "t1", task.test.x[:, :, :4])
+    for other in (task.test.x / 255, task.test.x.numpy()):
+        with pytest.raises(InputError, match="a tensor of uint8"):
+            predict(library, "t1", other)  # type: ignore[arg-type]
+
+
+def test_many_images_are_answered_as_few_are(uninterrupted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library.open(uninterrupted / "library")
+    images = stream("small_mini")[0].test.x
+    at_once = predict(library, "t1", images)
+    monkeypatch.setattr(import_module(predict.__module__), "AT_ONCE", 7)
+    torch.testing.assert_close(predict(library, "t1", images), at_once)
+    assert predict(library, "t1", images[:0]).shape == (0, 5)
 
 
 def test_a_run_begun_with_other_settings_is_refused(tmp_path: Path) -> None:
@@ -231,6 +244,34 @@ def test_a_run_begun_with_other_settings_is_refused(tmp_path: Path) -> None:
     (folder / "run.json").write_text(json.dumps({"schema": 1, "stream": "another"}))
     with pytest.raises(InputError, match="begun with other settings"):
         run(settings("independent"), tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[]", "7", "null"])
+def test_a_run_json_that_says_nothing_is_refused(content: str, tmp_path: Path) -> None:
+    folder = tmp_path / settings("independent").folder_name
+    folder.mkdir()
+    (folder / "run.json").write_text(content)
+    with pytest.raises(InputError, match="begun with other settings"):
+        run(settings("independent"), tmp_path)
+
+
+def test_a_run_does_not_go_on_with_other_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = TaskSpec("mine", ("c0", "c1"), 10, 4, 4, size=8)
+    monkeypatch.setitem(STREAMS, "mine_mini", (lambda name, seed, data: [spec, spec], "two tasks"))
+    asked = settings("finetune", stream="mine_mini")
+    right, wrong = DataFolder(tmp_path / "data"), DataFolder(tmp_path / "data")
+    right.add(noise("mine"))
+    wrong.add(noise("mine", low=50))
+
+    def stop(moment: Moment) -> None:
+        if moment.task == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(asked, tmp_path, right, watch=stop)
+    with pytest.raises(InputError, match="begun with other images of mine"):
+        run(asked, tmp_path, wrong)
+    assert len(run(asked, tmp_path, right)["accuracy"]) == 2
 
 
 def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:

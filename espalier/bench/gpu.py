@@ -7,8 +7,7 @@ that train something, from a new head to all new; times the six settings of the 
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -67,29 +66,6 @@ def members(work: Job, count: int) -> list[Member]:
         share = count // len(trained) + (rank < count % len(trained))
         chosen.append([Member(candidate, grid[number % len(grid)]) for number in range(share)])
     return [member for share in reversed(chosen) for member in share]
-
-
-@dataclass(frozen=True)
-class Flags:
-    """How cuDNN chooses its kernels."""
-
-    deterministic: bool
-    tf32: bool
-
-
-AS_TORCH_COMES = Flags(deterministic=False, tf32=True)
-AS_IN_RUNS = Flags(deterministic=True, tf32=False)
-
-
-@contextmanager
-def cudnn(flags: Flags) -> Iterator[None]:
-    cudnn = torch.backends.cudnn
-    before = cudnn.deterministic, cudnn.allow_tf32, cudnn.benchmark
-    cudnn.deterministic, cudnn.allow_tf32, cudnn.benchmark = flags.deterministic, flags.tf32, False
-    try:
-        yield
-    finally:
-        cudnn.deterministic, cudnn.allow_tf32, cudnn.benchmark = before
 
 
 def synchronise(device: torch.device) -> None:

@@ -15,6 +15,7 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.profiler import DeviceType, ProfilerActivity, profile
 
 from espalier.bench import gpu
+from espalier.device import AS_IN_RUNS, cudnn
 from espalier.training.model import TrieModel
 
 MEMBERS, BATCH, STEPS = 42, 256, 3
@@ -72,7 +73,7 @@ def measure(
     gpu.release(device)
     work = gpu.job(device, network, batch, gpu.CLASSES, batch, 1, seed)
     chosen = torch.arange(batch, device=device)
-    with gpu.cudnn(gpu.AS_IN_RUNS):
+    with cudnn(AS_IN_RUNS):
         model = TrieModel(work, gpu.members(work, members))
         seconds = gpu.seconds_per_call(lambda: model.step(chosen, 0), device, about)
         watched = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU

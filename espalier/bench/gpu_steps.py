@@ -17,6 +17,7 @@ import torch
 
 from espalier.bench import gpu
 from espalier.bench.gpu_plain import PlainTraining
+from espalier.device import AS_IN_RUNS, AS_TORCH_COMES, cudnn
 from espalier.training import Job, Member
 from espalier.training.model import TrieModel
 
@@ -84,7 +85,7 @@ def measure(
 
 
 def _eager(work: Job, member: Member, batch: int, about: float) -> _Cost:
-    with gpu.cudnn(gpu.AS_TORCH_COMES):
+    with cudnn(AS_TORCH_COMES):
         training, chosen = PlainTraining(work, member), torch.arange(batch, device=work.device)
         seconds = gpu.seconds_per_call(lambda: training.step(chosen), work.device, about)
     memory = gpu.peak_memory(work.device)
@@ -96,7 +97,7 @@ def _captured(work: Job, member: Member, batch: int, about: float) -> _Cost:
 
 
 def _trie(work: Job, members: list[Member], batch: int, about: float) -> _Cost:
-    with gpu.cudnn(gpu.AS_IN_RUNS):
+    with cudnn(AS_IN_RUNS):
         model, chosen = TrieModel(work, members), torch.arange(batch, device=work.device)
         seconds = gpu.seconds_per_call(lambda: model.step(chosen, 0), work.device, about)
     return _Cost(seconds, batch * model.flops()[0], gpu.peak_memory(work.device))

@@ -13,6 +13,7 @@ import torch
 
 from espalier.bench import gpu
 from espalier.bench.gpu_plain import PlainTraining
+from espalier.device import AS_IN_RUNS, AS_TORCH_COMES, cudnn
 from espalier.training import Candidate, Job, Member, train
 
 BATCH = 256
@@ -97,7 +98,7 @@ def measure(
 
 def as_trie(work: Job, candidates: Sequence[Candidate]) -> Trie:
     grid = gpu.settings(work)
-    with gpu.cudnn(gpu.AS_IN_RUNS):
+    with cudnn(AS_IN_RUNS):
         short = replace(work, protocol=replace(work.protocol, max_epochs=1))
         train(short, candidates, grid, _quiet)  # kernels are compiled and loaded
         gpu.release(work.device)
@@ -111,7 +112,7 @@ def as_trie(work: Job, candidates: Sequence[Candidate]) -> Trie:
 def one_by_one(work: Job, candidate: Candidate, about: float | None) -> list[_Trained]:
     """A candidate under every setting to the end, or under the first only, for some epochs."""
     chosen = [Member(candidate, setting) for setting in gpu.settings(work)]
-    with gpu.cudnn(gpu.AS_TORCH_COMES):
+    with cudnn(AS_TORCH_COMES):
         PlainTraining(work, chosen[0]).epoch()
         return [_train_plainly(work, member, about) for member in (chosen if about is None else chosen[:1])]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from espalier.data.folder import DataFolder
 from espalier.errors import InputError
-from espalier.learners import LEARNERS, Learned, Lesson, entry
+from espalier.learners import Learned, Lesson, entry
 from espalier.library import Change, Library, TaskEntry
 from espalier.nets import Backbone, backbone
 from espalier.runs.loop import task_info
@@ -61,7 +61,7 @@ def compare(name: str, folder: Path, late: int = LATE) -> Line:
 
 
 def compare_all(names: list[str], folder: Path) -> Iterator[Line]:
-    for name in names or LEARNERS:
+    for name in names:
         if (folder / name).exists():
             raise InputError(f"{folder / name} is there already; remove it or name another folder with --out.")
         yield compare(name, folder / name)

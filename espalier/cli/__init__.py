@@ -25,6 +25,9 @@ app.command("table")(table.table)
 app.command("demo")(demo.demo)
 
 
+INTERRUPTED = 130  # what a shell says of it, and typer too
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"espalier {__version__}")
@@ -44,13 +47,16 @@ def root(
 def main() -> None:
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
-        sys.exit(app(arguments, standalone_mode=False))
-    except KeyboardInterrupt:
-        fail("interrupted; what was not finished was not written.", 130)
+        code = app(arguments, standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
     except Exception as error:
         if "--debug" in sys.argv:
             raise
         fail(*_explain(error))
+    if code == INTERRUPTED:
+        fail("interrupted; what was finished is kept, and the same command goes on from there.", code)
+    sys.exit(code)
 
 
 def _explain(error: Exception) -> tuple[str, int]:
@@ -59,8 +65,7 @@ def _explain(error: Exception) -> tuple[str, int]:
         return str(error), 2
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} cannot be used ({error.strerror}); choose another place or make it accessible.", 2
-    if isinstance(error, typer.Abort):
-        return "interrupted; what was not finished was not written.", 130
     if hasattr(error, "format_message"):  # the argument parser's errors, whichever parser typer brings
-        return f"{error.format_message().rstrip('.')}; see --help.", 2
+        message = error.format_message().rstrip(".")
+        return f"{message}; see --help." if message else "", 2  # without any words the help has been printed
     return f"something went wrong inside Espalier ({type(error).__name__}: {error}); run it again with --debug.", 1

@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 # A pipe has no width of its own: what is piped is not squeezed into 80 columns.
-console = Console(width=None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or 160))
+columns = os.environ.get("COLUMNS", "")
+console = Console(width=None if sys.stdout.isatty() else int(columns) if columns.isdecimal() else 160)
 error_console = Console(stderr=True)
 
 DataOption = Annotated[
@@ -28,7 +29,8 @@ def say(message: str, style: str = "") -> None:
 
 def fail(message: str, code: int) -> NoReturn:
     # Not through rich's markup and wrapping: a path must come out as it is.
-    print(f"espalier: {message}", file=sys.stderr)
+    if message:
+        print(f"espalier: {message}", file=sys.stderr)
     raise SystemExit(code)
 
 

@@ -50,7 +50,7 @@ def run(
 
 def _parts(given: str) -> list[str]:
     """None twice: two runs must not share a folder."""
-    return list(dict.fromkeys(part.strip() for part in given.split(",")))
+    return list(dict.fromkeys(part.strip() for part in given.split(",") if part.strip()))
 
 
 def _seeds(given: str) -> list[int]:
@@ -65,10 +65,12 @@ def _one(settings: Settings, out: Path, data: Path | None, device: str) -> dict[
 
 
 def _many(asked: list[Settings], out: Path, data: Path | None, device: str, workers: int) -> list[dict[str, Any]]:
-    """Each in a process of its own; one line as each is done. A name that is wrong is told before any begins."""
+    """Each in a process of its own; one line as each is done. What is wrong or missing is told before any begins."""
     for settings in asked:
         entry(settings.learner)
-        make_stream(settings.stream, settings.seed, data)
+        chosen = make_stream(settings.stream, settings.seed, data)
+        if not (out / settings.folder_name / "result.json").is_file():
+            chosen.check_there()
     results = {}
     with progress_bar() as progress:
         bar = progress.add_task("runs", total=len(asked))

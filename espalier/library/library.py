@@ -158,6 +158,8 @@ class Library:
         self._index = index
         self.backbone, self.blocks = index.backbone, index.blocks
         self.tasks, self.modules = dict(index.tasks), dict(index.modules)
+        used = {index.modules[module] for task in index.tasks.values() for module in task.path}
+        self._states = {entry: state for entry, state in self._states.items() if entry in used}
 
     def _read_module(self, entry: ModuleEntry) -> State:
         cure = f"restore it from a copy; tasks that do not use module {entry.name!r} are not affected"

@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from espalier.data.folder import DataFolder
-from espalier.errors import InputError, MissingDataError
+from espalier.device import AS_IN_RUNS, cudnn, named
+from espalier.errors import InputError
 from espalier.evaluation import accuracy, accuracy_on, average_accuracy, forgetting, lca, memory_mb, network_of, tflops
 from espalier.files import read_json, write_json
 from espalier.learners import Learner
@@ -28,7 +29,7 @@ from espalier.nets import Backbone, Block, backbone, split_name
 from espalier.runs.hardware import hardware, versions
 from espalier.runs.records import Records
 from espalier.runs.settings import Settings
-from espalier.streams import Stream, Task, stream
+from espalier.streams import Task, stream
 from espalier.streams.task import Split
 from espalier.training import protocol
 from espalier.training.job import Speed
@@ -51,55 +52,36 @@ class Moment:
 Watch = Callable[[Moment], None]
 
 
-def run_in(
-    folder: Path,
-    settings: Settings,
-    used: Learner,
-    data: DataFolder | str | Path | None,
-    device: str,
-    watch: Watch,
-    *,
-    judged_on_val: bool = False,
-) -> dict[str, Any]:
-    """Do a run in its folder, or what is left of it, and return its result. A finished run is not done again.
+@dataclass(frozen=True, eq=False)
+class Order:
+    """A run that is asked for: what, where, with which images, and who watches."""
 
-    `judged_on_val`: the result has the mean validation accuracy on all tasks at the end, too.
-    """
-    check_begun(folder, asked_for(settings, described(used)))
-    if (folder / "result.json").is_file():
-        return finished(folder / "result.json")
-    with _threads(settings):
-        return _loop(folder, settings, used, data, device, watch, judged_on_val).run()
+    folder: Path
+    settings: Settings
+    learner: Learner
+    data: DataFolder | str | Path | None
+    device: str
+    watch: Watch
+    judged_on_val: bool = False  # the result has the mean validation accuracy on all tasks at the end, too
 
 
-def begin_in(
-    folder: Path, settings: Settings, used: Learner, data: DataFolder | str | Path | None, device: str, watch: Watch
-) -> None:
+def run_in(order: Order) -> dict[str, Any]:
+    """Do a run in its folder, or what is left of it, and return its result. A finished run is not done again."""
+    result = order.folder / "result.json"
+    check_begun(order.folder, asked_for(order.settings, described(order.learner)))
+    if result.is_file():
+        return finished(result)
+    with _threads(order.settings), cudnn(AS_IN_RUNS):
+        return _Loop(order).run()
+
+
+def begin_in(order: Order) -> None:
     """Learn the first task of a run in its folder, unless it has been learned."""
-    check_begun(folder, asked_for(settings, described(used)))
-    if (folder / "result.json").is_file():
+    check_begun(order.folder, asked_for(order.settings, described(order.learner)))
+    if (order.folder / "result.json").is_file():
         return
-    with _threads(settings):
-        _loop(folder, settings, used, data, device, watch, False).begin()
-
-
-def _loop(
-    folder: Path,
-    settings: Settings,
-    used: Learner,
-    data: DataFolder | str | Path | None,
-    device: str,
-    watch: Watch,
-    judged_on_val: bool,
-) -> "_Loop":
-    chosen = stream(settings.stream, settings.seed, data)
-    if chosen.missing():
-        names = " ".join(chosen.missing())
-        raise MissingDataError(
-            f"{settings.stream} needs {names}, not found in {chosen.data.path}; run 'espalier data fetch {names}', or "
-            f"name the folder that holds the images with --data."
-        )
-    return _Loop(settings, used, folder, chosen, _device(device), watch, judged_on_val)
+    with _threads(order.settings), cudnn(AS_IN_RUNS):
+        _Loop(order).begin()
 
 
 def asked_for(settings: Settings, learner: str) -> dict[str, Any]:
@@ -111,7 +93,10 @@ def asked_for(settings: Settings, learner: str) -> dict[str, Any]:
 
 def check_begun(folder: Path, asked: dict[str, Any]) -> None:
     """A folder that another run has begun is refused."""
-    if (folder / "run.json").is_file() and any(read_json(folder / "run.json").get(k) != v for k, v in asked.items()):
+    if not (folder / "run.json").is_file():
+        return
+    begun = read_json(folder / "run.json")
+    if not isinstance(begun, dict) or any(begun.get(k) != v for k, v in asked.items()):
         raise InputError(f"{folder} was begun with other settings; remove it or choose another --out.")
 
 
@@ -145,20 +130,13 @@ def _threads(settings: Settings) -> Iterator[None]:
 class _Loop:
     """The run loop, and what it knows while it runs."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        used: Learner,
-        folder: Path,
-        chosen: Stream,
-        device: torch.device,
-        watch: Watch,
-        judged_on_val: bool,
-    ) -> None:
-        self.judged_on_val = judged_on_val
-        self.settings, self.learner = settings, used
-        self.folder, self.stream, self.device, self.watch = folder, chosen, device, watch
-        self.protocol = protocol(settings.protocol)
+    def __init__(self, order: Order) -> None:
+        self.settings, self.learner, self.folder, self.watch = order.settings, order.learner, order.folder, order.watch
+        self.judged_on_val = order.judged_on_val
+        self.stream = stream(order.settings.stream, order.settings.seed, order.data)
+        self.stream.check_there()
+        self.device = named(order.device)
+        self.protocol = protocol(order.settings.protocol)
         self.library = self._open_library()
 
     def _open_library(self) -> Library:
@@ -191,6 +169,20 @@ class _Loop:
         known = set(self.library.tasks)
         self.records = Records(self.folder / "records.jsonl", lambda event: event.get("task") in known)
         self._check_records()
+        self._check_images()
+
+    def _check_images(self) -> None:
+        """Of every dataset, one task that was learned before must still have the images it had."""
+        learned = list(zip(self.stream.specs, self.library.tasks.values(), strict=False))
+        of_dataset = {spec.dataset: index for index, (spec, _) in enumerate(learned)}
+        for dataset, index in of_dataset.items():
+            task, info = self.stream[index], learned[index][1].info
+            same_size = info["images"] == _sizes(task)
+            if not same_size or not torch.allclose(task.mean.flatten(), torch.tensor(info["mean"]), atol=1e-5):
+                raise InputError(
+                    f"{self.folder} was begun with other images of {dataset} than {self.stream.data.path} has; name "
+                    f"with --data the folder that it was begun with, or choose another --out."
+                )
 
     def _check_records(self) -> None:
         """Of all tasks in the library but the last, how they did is on record: it cannot be found out later."""
@@ -356,7 +348,7 @@ def task_info(task: Task, network: Backbone, learned: Learned) -> dict[str, Any]
         "image": list(network.image),
         "mean": task.mean.flatten().tolist(),
         "std": task.std.flatten().tolist(),
-        "images": {"train": len(task.train), "val": len(task.val), "test": len(task.test)},
+        "images": _sizes(task),
         "data_complete": task.complete,
         **{name: value for name, value in asdict(setting).items() if value is not None},
         "val_accuracy": learned.chosen.val_accuracy,
@@ -367,24 +359,12 @@ def task_info(task: Task, network: Backbone, learned: Learned) -> dict[str, Any]
     }
 
 
+def _sizes(task: Task) -> dict[str, int]:
+    return {"train": len(task.train), "val": len(task.val), "test": len(task.test)}
+
+
 def _shapes(block: Block) -> dict[str, torch.Size]:
     return {name: tensor.shape for name, tensor in block.init(torch.Generator()).items()}
-
-
-def _device(name: str) -> torch.device:
-    try:
-        device = torch.device(name)
-        if device.type not in ("cpu", "cuda"):
-            raise RuntimeError
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError):
-        raise InputError(f"there is no device {name!r} here; use cpu, or cuda where there is a GPU.") from None
-    # The same seed is to give the same bytes, on a GPU too; and predictions, which are float32, are to be just that.
-    if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # our kernels run on the current one
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.allow_tf32 = False
-    return device
 
 
 def _task_name(index: int) -> str:

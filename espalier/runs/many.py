@@ -1,6 +1,6 @@
 """Several runs side by side, a process each. Knows nothing about what they are for.
 
-A small network does not gain from a second thread, so each process has one, and there are as many as cores.
+The processes share the cores, one thread at least for each.
 """
 
 import multiprocessing
@@ -27,14 +27,21 @@ def run_many(
 ) -> Iterator[tuple[Settings, dict[str, Any]]]:
     """Results as they come. What was finished before is not run again."""
     context = multiprocessing.get_context("spawn")
-    count = workers or len(os.sched_getaffinity(0))
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent)
+    cores = len(os.sched_getaffinity(0))
+    count = workers or cores
+    threads = max(1, cores // count)
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(threads,))
     try:
         waiting = {pool.submit(_work, settings, own, out, data, device): settings for settings, own in jobs}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
     finally:  # after an error, what has not begun does not begin
         pool.shutdown(cancel_futures=True)
+
+
+def _begin(threads: int) -> None:
+    torch.set_num_threads(threads)
+    _end_with_parent()
 
 
 def _end_with_parent() -> None:
@@ -50,7 +57,6 @@ def _end_with_parent() -> None:
 
 
 def _work(settings: Settings, own: Learner | None, out: Path, data: Path | None, device: str) -> dict[str, Any]:
-    torch.set_num_threads(1)
     return run(settings, out, _data_folder(data), device, own_learner=own)
 
 

@@ -16,7 +16,7 @@ from espalier.files import new_folder, write_bytes, write_json
 from espalier.learners import Learner, entry
 from espalier.learners.options import described
 from espalier.library import Library
-from espalier.runs.loop import Moment, Watch, asked_for, begin_in, check_begun, finished, run_in
+from espalier.runs.loop import Moment, Order, Watch, asked_for, begin_in, check_begun, finished, run_in
 from espalier.runs.records import Event, read_records
 from espalier.runs.settings import Settings
 from espalier.training import protocol
@@ -37,43 +37,36 @@ def run(
 
     `own_learner` is used in place of the learner that `settings.learner` names.
     """
-    folder = Path(out) / settings.folder_name
-
-    if own_learner is not None:
-        return run_in(folder, settings, own_learner, data, device, watch)
-    known = entry(settings.learner)
-    if known.tuned is None:
-        return run_in(folder, settings, known.learner, data, device, watch)
-    return _run_tuned(folder, settings, known.learner, known.tuned, data, device, watch)
+    tuned = None if own_learner else entry(settings.learner).tuned
+    used = own_learner or entry(settings.learner).learner
+    order = Order(Path(out) / settings.folder_name, settings, used, data, device, watch)
+    return _run_tuned(order, tuned) if tuned else run_in(order)
 
 
-def _run_tuned(
-    folder: Path,
-    settings: Settings,
-    learner: Learner,
-    field: str,
-    data: DataFolder | str | Path | None,
-    device: str,
-    watch: Watch,
-) -> dict[str, Any]:
-    values = protocol(settings.protocol).strengths
-    asked = asked_for(settings, f"{described(learner)} with {field} of {values}")
+def _run_tuned(order: Order, field: str) -> dict[str, Any]:
+    folder, values = order.folder, protocol(order.settings.protocol).strengths
+    asked = asked_for(order.settings, f"{described(order.learner)} with {field} of {values}")
     check_begun(folder, asked)
     if (folder / "result.json").is_file():
         return finished(folder / "result.json")
     write_json(folder / "run.json", asked)
-    data = data if isinstance(data, DataFolder) else DataFolder(data)  # so that images are read once
-    variants = [replace(learner, **{field: value}) for value in values]  # type: ignore[type-var]
-    places = [folder / _place(field, value) for value in values]
-    watches = [_part_of(watch, number, len(values)) for number in range(len(values))]
-    new = [place for place in places if not (place / "library").exists() and not (place / "result.json").exists()]
-    if new:
-        begin_in(folder / FIRST, settings, learner, data, device, watches[0])
-        _begin_alike(folder / FIRST, new)
-    results = {
-        value: run_in(place, settings, variant, data, device, watching, judged_on_val=True)
-        for value, place, variant, watching in zip(values, places, variants, watches, strict=True)
+    data = order.data if isinstance(order.data, DataFolder) else DataFolder(order.data)  # so that images are read once
+    trials = {
+        value: replace(
+            order,
+            folder=folder / _place(field, value),
+            learner=replace(order.learner, **{field: value}),  # type: ignore[type-var]
+            data=data,
+            watch=_part_of(order.watch, number, len(values)),
+            judged_on_val=True,
+        )
+        for number, value in enumerate(values)
     }
+    places = [trial.folder for trial in trials.values()]
+    if not all(map(_begun, places)):
+        begin_in(replace(order, folder=folder / FIRST, data=data, watch=_part_of(order.watch, 0, len(values))))
+        _begin_alike(folder / FIRST, places)
+    results = {value: run_in(trial) for value, trial in trials.items()}
     result = {**_best(field, results), "seconds": _spent(folder / FIRST, places)}
     write_json(folder / "result.json", result)
     return result
@@ -83,11 +76,17 @@ def _begin_alike(first: Path, places: Sequence[Path]) -> None:
     """What was learned in one run folder is the beginning of others."""
     with Library.open(first / "library").writer():
         for place in places:
+            if _begun(place):
+                continue
             for left in place.glob(".library.*"):  # by a process that was killed here: we are the only one
                 shutil.rmtree(left)
             write_bytes(place / "records.jsonl", (first / "records.jsonl").read_bytes())
             with new_folder(place / "library") as library:
                 shutil.copytree(first / "library", library, ignore=shutil.ignore_patterns("lock"), dirs_exist_ok=True)
+
+
+def _begun(place: Path) -> bool:
+    return (place / "library").exists() or (place / "result.json").exists()
 
 
 def _spent(first: Path, places: Sequence[Path]) -> float:

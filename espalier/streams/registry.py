@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from espalier.data.folder import DataFolder
-from espalier.errors import InputError
+from espalier.errors import InputError, MissingDataError
 from espalier.streams import classic, ctrl, long, mini
 from espalier.streams.task import Task, TaskSpec, build_task
 
@@ -73,6 +73,15 @@ class Stream:
     def missing(self) -> list[str]:
         """Those of its datasets that are not in the data folder."""
         return [name for name in self.datasets() if self.data.holding(name).state == "missing"]
+
+    def check_there(self) -> None:
+        """An error that tells what to do, where a dataset is missing."""
+        if self.missing():
+            names = " ".join(self.missing())
+            raise MissingDataError(
+                f"{self.name} needs {names}, not found in {self.data.path}; run 'espalier data fetch {names}', or name "
+                f"the folder that holds the images with --data."
+            )
 
 
 def stream(name: str, seed: int = 0, data: DataFolder | str | Path | None = None) -> Stream:

@@ -1,0 +1,44 @@
+"""Where tensors are computed: a device by its name, and how cuDNN chooses its kernels there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from espalier.errors import InputError
+
+
+def named(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            raise RuntimeError
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"there is no device {name!r} here; use cpu, or cuda where there is a GPU.") from None
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # our kernels run on the current one
+    return device
+
+
+@dataclass(frozen=True)
+class Flags:
+    deterministic: bool
+    tf32: bool
+
+
+AS_TORCH_COMES = Flags(deterministic=False, tf32=True)
+# The same seed is to give the same bytes, on a GPU too; and predictions, which are float32, are to be just that.
+AS_IN_RUNS = Flags(deterministic=True, tf32=False)
+
+
+@contextmanager
+def cudnn(flags: Flags) -> Iterator[None]:
+    cudnn = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.allow_tf32, cudnn.benchmark
+    cudnn.deterministic, cudnn.allow_tf32, cudnn.benchmark = flags.deterministic, flags.tf32, False
+    try:
+        yield
+    finally:
+        cudnn.deterministic, cudnn.allow_tf32, cudnn.benchmark = before
