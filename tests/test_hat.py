@@ -1,6 +1,5 @@
 """HAT: its equations by hand, and that what earlier tasks use stays as it is, bit for bit."""
 
-import json
 import math
 from dataclasses import replace
 from functools import cache
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from espalier import InputError
-from espalier.evaluation import memory_mb, predict
+from espalier.evaluation import memory_mb
 from espalier.learners import Learned, Lesson
 from espalier.learners.hat import (
     LIMIT,
@@ -335,33 +334,3 @@ def test_memory_counts_all_that_is_kept(finished: tuple[dict[str, Any], Library]
     assert len(used) == 4 + 4, "shared blocks and heads"
     kept = numbers(library.state(module) for module in used) + numbers(library.extras().values())
     assert result["metrics"]["memory_mb"] == pytest.approx(memory_mb(kept))
-
-
-def test_only_tasks_it_knows_can_be_asked_for(finished: tuple[dict[str, Any], Library]) -> None:
-    images = torch.zeros(2, 3, 8, 8, dtype=torch.uint8)
-    assert predict(finished[1], "t1", images).shape == (2, 5)
-    with pytest.raises(InputError, match=r"^the library [^;]* has no task 't9'; it has t1, t2, t3, t4\.$"):
-        predict(finished[1], "t9", images)
-
-
-def test_a_run_that_was_stopped_goes_on_to_the_same_result(
-    finished: tuple[dict[str, Any], Library], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole, library = finished
-    learn = Hat.learn
-
-    def stopped(self: Hat, lesson: Lesson) -> Learned:
-        if lesson.name == "t3":
-            raise KeyboardInterrupt
-        return learn(self, lesson)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Hat, "learn", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            run(settings("hat"), tmp_path, own_learner=LEARNER)
-    again = run(settings("hat"), tmp_path, own_learner=LEARNER)
-    assert json.dumps(again | {"seconds": 0}) == json.dumps(whole | {"seconds": 0})
-    resumed = Library.open(tmp_path / settings("hat").folder_name / "library")
-    for name in library.tasks:
-        for one, other in zip(library.states(name), resumed.states(name), strict=True):
-            assert all(torch.equal(bits(one[key]), bits(other[key])) for key in one)

@@ -138,16 +138,14 @@ def test_it_goes_on_with_the_same_bits_after_it_was_killed(finished: Finished, t
         run(settings(name), tmp_path, own_learner=Watched(learner(name), killed_at="t3"))
     assert without_times(run(settings(name), tmp_path, own_learner=learner(name))) == without_times(result)
     whole, parts = (Library.open(at / "library") for at in (folder, tmp_path / settings(name).folder_name))
-    names = ["t1", "t2", "t3", "t4"]
-    for once, again in zip(logits(whole, names).values(), logits(parts, names).values(), strict=True):
-        assert torch.equal(once, again)
-
-
-def test_it_says_what_it_is(finished: Finished) -> None:
-    known = entry(finished[0])
-    assert known.does
-    assert known.space
-    assert known.keeps
+    assert whole.tasks.keys() == parts.tasks.keys()
+    assert all(whole.tasks[task].path == parts.tasks[task].path for task in whole.tasks)
+    assert {n: module.sha256 for n, module in whole.modules.items()} == {
+        n: module.sha256 for n, module in parts.modules.items()
+    }
+    once, again = whole.extras(), parts.extras()
+    assert once.keys() == again.keys()
+    assert all(torch.equal(tensor, again[extra][n]) for extra, state in once.items() for n, tensor in state.items())
 
 
 def test_all_learners_begin_alike(tmp_path: Path) -> None:
@@ -174,10 +172,3 @@ def test_unknown_learners_are_refused() -> None:
 def test_learners_of_dense_layers_refuse_convolutions(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"{name} works with the fully connected backbone only, not 'tiny'"):
         run(small_settings(name), tmp_path)
-
-
-def test_hat_refuses_an_unknown_task(tmp_path: Path) -> None:
-    run(settings("hat"), tmp_path)
-    library = Library.open(tmp_path / settings("hat").folder_name / "library")
-    with pytest.raises(InputError, match="has no task 't9'; it has t1, t2, t3, t4"):
-        predict(library, "t9", stream("small_mini")[0].test.x)

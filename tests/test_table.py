@@ -109,6 +109,7 @@ def test_transfer_is_blank_unless_every_seed_has_its_independent(tmp_path: Path)
     assert line(with_resnet, "independent").figures["transfer"].mean == 0
     assert line(with_resnet, "mntdp-d").figures["transfer"].mean is None
     assert line(with_alexnet, "er").figures["transfer"].mean is None
+    assert "No T: independent has not run" in fmt.text([with_resnet])
 
 
 def test_the_paper_counts_the_first_task_when_it_was_learned(few: Path) -> None:

@@ -160,6 +160,9 @@ def _notes(table: ResultTable) -> list[str]:
     if published:
         error = ", ± its standard error" if any(each.stderr is not None for each in published) else ""
         notes.append(f"In parentheses: the paper's figure{error}.")
+    ran = [line.figures["transfer"] for line in table.lines if line.seeds and "transfer" in line.figures]
+    if any(figure.mean is None for figure in ran):
+        notes.append("No T: independent has not run with the same seed and backbone.")
     # The paper has no independent networks but ResNets and, for permuted images, fully connected ones.
     if any(each.backbone == "alexnet" and each.metric.startswith("transfer") for each in published):
         notes.append("The paper's T of AlexNets is against independent ResNets, ours against the same backbone.")

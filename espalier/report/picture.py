@@ -28,7 +28,7 @@ def library_svg(run: Finished) -> str:
         f'height="{frame.height}" role="img" aria-label="{_text(words)}" font-family="system-ui, sans-serif" '
         'font-size="11" fill="currentColor">',
         *_columns(run, frame),
-        *_rows(run, frame),
+        *_rows(frame),
         *_links(run, frame),
         *_boxes(run, frame),
         *_feet(run, frame),
@@ -134,7 +134,7 @@ def _columns(run: Finished, frame: _Frame) -> Iterator[str]:
         )
 
 
-def _rows(run: Finished, frame: _Frame) -> Iterator[str]:
+def _rows(frame: _Frame) -> Iterator[str]:
     for block, y in frame.y.items():
         yield _label(frame.left - 8, y + BOX / 2 + 4, _short(block, 16), "end", 'fill-opacity="0.75"')
 
