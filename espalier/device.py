@@ -1,7 +1,7 @@
 """Where tensors are computed: a device by its name, and how cuDNN chooses its kernels there."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -42,3 +42,8 @@ def cudnn(flags: Flags) -> Iterator[None]:
         yield
     finally:
         cudnn.deterministic, cudnn.allow_tf32, cudnn.benchmark = before
+
+
+def as_in_runs(name: str) -> AbstractContextManager[None]:
+    """Where that device is a CPU, the caller's flags are not even read: torch refuses to tell some combinations."""
+    return cudnn(AS_IN_RUNS) if name.startswith("cuda") else nullcontext()

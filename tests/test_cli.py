@@ -191,6 +191,8 @@ def test_learners_are_listed(tmp_path: Path) -> None:
         (["s_pl_mini", "mntdp-d", "--seed", "-1"], ["--seed '-1'", "0,1,2"]),
         (["s_pl_mini", "mntdp-d", "--seed", "0,two"], ["--seed '0,two'"]),
         (["s_pl_mini,s_in_mini", "mntdp-d,hatt"], ["no learner 'hatt'"]),
+        (["s_pl_mini", ","], ["nothing is asked for"]),
+        (["s_pl_mini", "mntdp-d", "--seed", ","], ["nothing is asked for"]),
         (["s_pl_mini,s_minus", "mntdp-d"], ["s_minus needs cifar10 mnist", "espalier data fetch"]),
     ],
 )
@@ -206,7 +208,7 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
     assert process.stderr is not None
     assert "task 1 of 6" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
-    assert "interrupted; what was finished is kept" in process.communicate(timeout=60)[1]
+    assert "interrupted; the same command goes on" in process.communicate(timeout=60)[1]
     assert process.returncode == 130
 
 

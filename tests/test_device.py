@@ -1,20 +1,48 @@
 """The device and how cuDNN chooses kernels there."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from espalier.device import AS_IN_RUNS, AS_TORCH_COMES, cudnn
+from espalier.device import AS_IN_RUNS, AS_TORCH_COMES, Flags, cudnn
 from espalier.runs import run
 from tests.small_streams import install, settings
 
 install()
+HERE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def now() -> tuple[bool, ...]:
     flags = torch.backends.cudnn
     return flags.deterministic, flags.allow_tf32, flags.benchmark
+
+
+def test_on_a_cpu_the_callers_flags_are_not_even_read(tmp_path: Path) -> None:
+    convolutions: Any = torch.backends.cudnn.conv  # type: ignore[attr-defined]
+    before = convolutions.fp32_precision
+    convolutions.fp32_precision = "ieee"
+    try:
+        with pytest.raises(RuntimeError, match="legacy"):
+            now()
+        run(settings("independent"), tmp_path)
+        assert convolutions.fp32_precision == "ieee"
+    finally:
+        convolutions.fp32_precision = before
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_in_runs_float32_is_float32() -> None:
+    x, weight = torch.randn(8, 64, 16, 16, device="cuda"), torch.randn(64, 64, 3, 3, device="cuda")
+    exact = torch.conv2d(x.double(), weight.double())
+
+    def error(flags: Flags) -> float:
+        with cudnn(flags):
+            return float((torch.conv2d(x, weight) - exact).abs().max())
+
+    assert error(AS_IN_RUNS) < 1e-3
+    assert error(AS_TORCH_COMES) > 1e-2
 
 
 def test_flags_are_put_back() -> None:
@@ -27,8 +55,7 @@ def test_flags_are_put_back() -> None:
     assert now() == before
 
 
-def test_a_run_leaves_the_callers_flags_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    before = now()
-    run(settings("independent"), tmp_path)
-    assert now() == before
+def test_a_run_leaves_the_callers_flags_as_they_were(tmp_path: Path) -> None:
+    with cudnn(AS_TORCH_COMES):
+        run(settings("independent"), tmp_path, device=HERE)
+        assert now() == (False, True, False)

@@ -214,10 +214,11 @@ BAD_FOLDERS: dict[str, tuple[Callable[[Path], object], str]] = {
     "missing": (shutil.rmtree, r"zoo cannot be read \(No such file"),
     "no picture": (lambda zoo: (zoo / "eels").mkdir(), r"zoo/eels holds no pictures; add some \(\.jpg, "),
     "one class": (lambda zoo: shutil.rmtree(zoo / "cats"), "only the class 'dogs'"),
-    "one picture": (keep_one_picture, "class 'dogs' .* has 1 pictures and needs at least 3"),
+    "one picture": (keep_one_picture, "class 'dogs' .* needs at least 3 pictures .* has 1"),
     "bad picture": (lambda zoo: (zoo / "dogs" / "1.png").write_bytes(b"x"), r"zoo/dogs/1\.png is damaged"),
     "empty picture": (lambda zoo: (zoo / "dogs" / "9.jpg").touch(), r"zoo/dogs/9\.jpg is an empty file"),
     "dead link": (lambda zoo: (zoo / "dogs" / "9.jpg").symlink_to("gone"), r"dogs/9\.jpg cannot be opened"),
+    "unread": (lambda zoo: (zoo / "dogs" / "9.heic").touch(), r"dogs/9\.heic is in a format that is not read"),
     "name": (lambda zoo: (zoo / os.fsdecode(b"\xff")).mkdir(), "not UTF-8 text; rename it"),
 }
 
@@ -283,7 +284,7 @@ BAD_TABLES: dict[str, tuple[list[str], str]] = {
     "same label": (["path,label", *ROWS, "dogs/0.png,dog"], r"names 'dogs/0\.png' on lines 2 and 8; keep one"),
     "other label": (["path,label", *ROWS, "dogs/../dogs/0.png,cat"], "on lines 2 and 8; keep one"),
     "one class": (["path,label", ROWS[0], ROWS[2]], "only the class 'dog'"),
-    "one picture": (["path,label", *ROWS[:3]], "class 'cat' of .* has 1 pictures and needs at least 3"),
+    "one picture": (["path,label", *ROWS[:3]], "class 'cat' of .* needs at least 3 pictures .* has 1"),
     "open quote": (["path,label", '"dogs/0.png,dog'], "not well-formed CSV"),
     "long field": (["path,label", "dogs/0.png," + "d" * 200_000], "not well-formed CSV"),
 }

@@ -55,7 +55,8 @@ def main() -> None:
             raise
         fail(*_explain(error))
     if code == INTERRUPTED:
-        fail("interrupted; what was finished is kept, and the same command goes on from there.", code)
+        more = "; the same command goes on from where it was" if arguments[:1] in (["run"], ["demo"]) else ""
+        fail(f"interrupted{more}.", code)
     sys.exit(code)
 
 

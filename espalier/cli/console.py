@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 # A pipe has no width of its own: what is piped is not squeezed into 80 columns.
 columns = os.environ.get("COLUMNS", "")
-console = Console(width=None if sys.stdout.isatty() else int(columns) if columns.isdecimal() else 160)
+console = Console(width=None if sys.stdout.isatty() else (int(columns) if columns.isdecimal() else 0) or 160)
 error_console = Console(stderr=True)
 
 DataOption = Annotated[

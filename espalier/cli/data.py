@@ -138,6 +138,13 @@ def _verify(folder: DataFolder, name: str, progress: Progress) -> None:
     folder.load(name)
 
 
+def _check_own_name(name: str, given: bool) -> None:
+    try:
+        check_own_name(name)
+    except InputError as error:
+        raise error if given else InputError(f"{error} --name gives another.") from None
+
+
 def _source(folder: DataFolder, source: str, name: str | None, size: int) -> tuple[Callable[[Progress], Dataset], str]:
     """How a source is read, and the name of its pack: both known before any picture is opened."""
     path = Path(source).expanduser()
@@ -146,7 +153,7 @@ def _source(folder: DataFolder, source: str, name: str | None, size: int) -> tup
     is_dataset = source in folder.names() and path.resolve() == (folder.path / source).resolve()
     if (is_table or path.is_dir()) and not is_dataset:
         own_name = name or (path.stem if is_table else path.resolve().name).lower()
-        check_own_name(own_name)
+        _check_own_name(own_name, given=name is not None)
         read = from_csv if is_table else from_folder
         return lambda progress: as_dataset(read(path, size, progress), own_name), own_name
     if source not in folder.names():

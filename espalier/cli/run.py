@@ -41,6 +41,8 @@ def run(
         for learner in _parts(learners)
         for number in _seeds(seed)
     ]
+    if not asked:
+        raise InputError("nothing is asked for; name at least one stream, one learner and one seed.")
     results = [_one(asked[0], out, data, device)] if len(asked) == 1 else _many(asked, out, data, device, workers)
     print_results(results)
     for chosen in sorted({tuned(result) for result in results} - {""}):

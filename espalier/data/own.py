@@ -33,7 +33,7 @@ def check_name(name: str) -> None:
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,99}", name):
         raise InputError(
             f"{name!r} cannot name a dataset; use lower-case letters, digits, '-' and '_', "
-            f"beginning with a letter or digit, at most 100 of them (--name gives one)."
+            f"beginning with a letter or digit, at most 100 of them."
         )
 
 
@@ -104,21 +104,23 @@ def _take(images: ImageSet, indices: list[int]) -> ImageSet:
 
 def _class_folders(folder: Path) -> Iterator[tuple[Path, str]]:
     shape = "put every class in a folder of its own, such as cats/1.jpg and dogs/1.jpg"
-    classes, strays = _listing(folder)
-    if strays:
+    classes, files = _listing(folder)
+    if strays := _pictures(files):
         raise InputError(f"the picture {strays[0]} lies outside the class folders; {shape}.")
     if not classes:
         raise InputError(f"the folder {folder} holds no class folders; {shape}.")
     for class_folder in classes:
         if re.search("[\ud800-\udfff]", class_folder.name):  # how Python spells bytes that are not UTF-8
             raise InputError(f"the name of the class folder {class_folder.name!r} is not UTF-8 text; rename it.")
-        nested, pictures = _listing(class_folder)
+        nested, files = _listing(class_folder)
+        if unread := _pictures(files, NOT_READ):
+            raise InputError(f"{unread[0]} is in a format that is not read; save it as PNG or JPEG, or remove it.")
         if nested:
             raise InputError(
                 f"the class folder {class_folder} holds another folder, {nested[0].name!r}; "
                 f"move its pictures up or remove it."
             )
-        if not pictures:
+        if not (pictures := _pictures(files)):
             raise InputError(
                 f"the class folder {class_folder} holds no pictures; add some ({', '.join(SUFFIXES)}) or remove it."
             )
@@ -126,13 +128,13 @@ def _class_folders(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _listing(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The folders and the pictures in a folder, sorted by name; hidden files and no pictures are passed over."""
+    """The folders and the files in a folder, sorted by name; what is hidden is passed over."""
     entries = sorted((e for e in folder.iterdir() if not e.name.startswith(".")), key=lambda e: e.name)
-    folders = [e for e in entries if e.is_dir()]
-    for entry in entries:
-        if entry.suffix.lower() in NOT_READ:
-            raise InputError(f"{entry} is in a format that is not read; save it as PNG or JPEG, or remove it.")
-    return folders, [e for e in entries if e.suffix.lower() in SUFFIXES and not e.is_dir()]
+    return [e for e in entries if e.is_dir()], [e for e in entries if not e.is_dir()]
+
+
+def _pictures(files: list[Path], suffixes: tuple[str, ...] = SUFFIXES) -> list[Path]:
+    return [file for file in files if file.suffix.lower() in suffixes]
 
 
 def _rows(table: Path, file: TextIO) -> Iterator[tuple[Path, str]]:
@@ -170,8 +172,8 @@ def _read(labelled: Labelled, size: int, progress: Progress | None, source: str)
     for name in names:
         if counts[name] < LEAST:
             raise InputError(
-                f"class {name!r} of {source} has {counts[name]} pictures and needs at least {LEAST} (to train on, to "
-                f"validate, to test); add some or remove the class."
+                f"class {name!r} of {source} needs at least {LEAST} pictures (to train on, to validate, to test) and "
+                f"has {counts[name]}; add some or remove the class."
             )
     try:
         images = np.empty((len(labelled), size, size, 3), np.uint8)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from espalier.data.folder import DataFolder
-from espalier.device import AS_IN_RUNS, cudnn, named
+from espalier.device import as_in_runs, named
 from espalier.errors import InputError
 from espalier.evaluation import accuracy, accuracy_on, average_accuracy, forgetting, lca, memory_mb, network_of, tflops
 from espalier.files import read_json, write_json
@@ -71,7 +71,7 @@ def run_in(order: Order) -> dict[str, Any]:
     check_begun(order.folder, asked_for(order.settings, described(order.learner)))
     if result.is_file():
         return finished(result)
-    with _threads(order.settings), cudnn(AS_IN_RUNS):
+    with _threads(order.settings), as_in_runs(order.device):
         return _Loop(order).run()
 
 
@@ -80,7 +80,7 @@ def begin_in(order: Order) -> None:
     check_begun(order.folder, asked_for(order.settings, described(order.learner)))
     if (order.folder / "result.json").is_file():
         return
-    with _threads(order.settings), cudnn(AS_IN_RUNS):
+    with _threads(order.settings), as_in_runs(order.device):
         _Loop(order).begin()
 
 
@@ -173,10 +173,10 @@ class _Loop:
 
     def _check_images(self) -> None:
         """Of every dataset, one task that was learned before must still have the images it had."""
-        learned = list(zip(self.stream.specs, self.library.tasks.values(), strict=False))
-        of_dataset = {spec.dataset: index for index, (spec, _) in enumerate(learned)}
-        for dataset, index in of_dataset.items():
-            task, info = self.stream[index], learned[index][1].info
+        learned = zip(self.stream.specs, self.library.tasks.values(), strict=False)
+        of_dataset = {spec.dataset: (index, entry.info) for index, (spec, entry) in enumerate(learned)}
+        for dataset, (index, info) in of_dataset.items():
+            task = self.stream[index]
             same_size = info["images"] == _sizes(task)
             if not same_size or not torch.allclose(task.mean.flatten(), torch.tensor(info["mean"]), atol=1e-5):
                 raise InputError(

@@ -28,7 +28,7 @@ def run_many(
     """Results as they come. What was finished before is not run again."""
     context = multiprocessing.get_context("spawn")
     cores = len(os.sched_getaffinity(0))
-    count = workers or cores
+    count = min(workers or cores, max(1, len(jobs)))
     threads = max(1, cores // count)
     pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(threads,))
     try:

@@ -37,10 +37,12 @@ def run(
 
     `own_learner` is used in place of the learner that `settings.learner` names.
     """
-    tuned = None if own_learner else entry(settings.learner).tuned
-    used = own_learner or entry(settings.learner).learner
-    order = Order(Path(out) / settings.folder_name, settings, used, data, device, watch)
-    return _run_tuned(order, tuned) if tuned else run_in(order)
+    folder = Path(out) / settings.folder_name
+    if own_learner is not None:
+        return run_in(Order(folder, settings, own_learner, data, device, watch))
+    known = entry(settings.learner)
+    order = Order(folder, settings, known.learner, data, device, watch)
+    return run_in(order) if known.tuned is None else _run_tuned(order, known.tuned)
 
 
 def _run_tuned(order: Order, field: str) -> dict[str, Any]:
@@ -64,7 +66,7 @@ def _run_tuned(order: Order, field: str) -> dict[str, Any]:
     }
     places = [trial.folder for trial in trials.values()]
     if not all(map(_begun, places)):
-        begin_in(replace(order, folder=folder / FIRST, data=data, watch=_part_of(order.watch, 0, len(values))))
+        begin_in(replace(trials[values[0]], folder=folder / FIRST, learner=order.learner, judged_on_val=False))
         _begin_alike(folder / FIRST, places)
     results = {value: run_in(trial) for value, trial in trials.items()}
     result = {**_best(field, results), "seconds": _spent(folder / FIRST, places)}

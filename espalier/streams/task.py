@@ -135,7 +135,8 @@ def _pick_class(
     spec: TaskSpec, of_class: Mapping[str, Indices], name: str, split: str, rng: np.random.RandomState
 ) -> Indices:
     if name not in of_class:
-        raise InputError(f"dataset {spec.dataset!r} has no class {name!r}; it has {', '.join(of_class)}.")
+        shown = ", ".join(list(of_class)[:10]) + (", …" if len(of_class) > 10 else "")
+        raise InputError(f"dataset {spec.dataset!r} has no class {name!r}; it has {shown}.")
     pool = of_class[name]
     if len(pool) == 0:
         raise InputError(f"class {name!r} of dataset {spec.dataset!r} has no {split} image left; add images to it.")
