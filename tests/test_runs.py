@@ -1,4 +1,4 @@
-"""Runs: records, results, resuming, and input that must not break a library half-way."""
+"""Runs: records, results, resuming."""
 
 import json
 import os
@@ -12,11 +12,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from espalier import DataFolder, Dataset, ImageSet, InputError
+from espalier import DataFolder, InputError
 from espalier.evaluation import accuracy, predict
 from espalier.learners import Learned, Lesson, MntdpD, Prior
 from espalier.learners.options import described
@@ -30,7 +29,7 @@ from espalier.streams.registry import STREAMS
 from espalier.training import Job
 from espalier.training.cost import forward_flops
 from espalier.training.job import augmented
-from tests.small_streams import PROTOCOL, install, noise, settings, small
+from tests.small_streams import PROTOCOL, install, noise, settings
 
 install()
 
@@ -294,77 +293,6 @@ def test_a_torn_last_record_is_dropped(tmp_path: Path) -> None:
     assert path.read_text() == '{"event": "a"}\n{"event": "b"}\n'
 
 
-def own_run(tmp_path: Path, learner: str, specs: list[TaskSpec], *datasets: Dataset, net: str = "tiny") -> Any:
-    data = DataFolder(tmp_path / "data")
-    for dataset in datasets:
-        data.add(dataset)
-    STREAMS["own_mini"] = (lambda name, seed, folder: specs, "for this test")
-    return run(Settings("own_mini", learner, net, "test"), tmp_path / "runs", data)
-
-
-def noise_spec(dataset: Dataset, **changes: Any) -> TaskSpec:
-    return small(dataset.name, classes=dataset.class_names, **changes)
-
-
-def test_constant_images_are_learned_as_well_as_can_be(tmp_path: Path) -> None:
-    pixels = np.full((40, 8, 8, 3), 7, np.uint8)
-    # No two alike, or the pools would take them for one picture.
-    pixels[:, 0, 0, 0] = np.arange(40)
-    images = ImageSet(pixels, np.arange(40) % 2, ("a", "b"))
-    tests = ImageSet(pixels + 100, np.arange(40) % 2, ("a", "b"))
-    grey = Dataset("grey", {"train": images, "test": tests})
-    result = own_run(tmp_path, "mntdp-d", [noise_spec(grey)] * 2, grey)
-    assert 0 <= result["metrics"]["avg_accuracy"] <= 1
-
-
-@pytest.mark.parametrize("learner", ["mntdp-d-plus", "finetune", "new-head-finetune"])
-def test_two_classes_then_two_hundred(learner: str, tmp_path: Path) -> None:
-    few, many = noise("few", classes=2), noise("many", classes=200, per_class=6)
-    specs = [noise_spec(few), noise_spec(many, train=2, val=1, test=1), noise_spec(few)]
-    result = own_run(tmp_path, learner, specs, few, many)
-    assert [len(row) for row in result["accuracy"]] == [1, 2, 3]
-
-
-def test_what_cannot_be_shared_is_said_and_the_library_stays(tmp_path: Path) -> None:
-    few, many = noise("few", classes=2), noise("many", classes=3)
-    with pytest.raises(InputError, match="shares one head"):
-        own_run(tmp_path, "new-leg-freeze", [noise_spec(few), noise_spec(many)], few, many)
-    library = Library.open(next((tmp_path / "runs").iterdir()) / "library")
-    library.verify()
-    assert list(library.tasks) == ["t1"]
-
-
-def test_a_class_that_is_not_there_is_named_and_the_library_stays(tmp_path: Path) -> None:
-    one = noise("one")
-    with pytest.raises(InputError, match="has no class 'c9'"):
-        own_run(tmp_path, "mntdp-d", [noise_spec(one), small("one", classes=("c0", "c9"))], one)
-    library = Library.open(next((tmp_path / "runs").iterdir()) / "library")
-    library.verify()
-    assert list(library.tasks) == ["t1"]
-
-
-def test_one_image_per_class_and_a_handful_to_validate(tmp_path: Path) -> None:
-    scant = noise("scant", classes=5)
-    result = own_run(tmp_path, "mntdp-d", [noise_spec(scant, train=1, val=1)] * 2, scant)
-    assert len(result["accuracy"]) == 2
-
-
-def test_a_task_with_another_image_size(tmp_path: Path) -> None:
-    one = noise("one")
-    specs = [noise_spec(one), noise_spec(one, size=16)]
-    assert len(own_run(tmp_path, "mntdp-d", specs, one)["accuracy"]) == 2
-    with pytest.raises(InputError, match="cannot take"):
-        own_run(tmp_path / "fc", "mntdp-d", specs, one, net="fc")
-    library = Library.open(next((tmp_path / "fc" / "runs").iterdir()) / "library")
-    assert list(library.tasks) == ["t1"]
-
-
-def test_grey_tasks_after_coloured_ones_are_refused(tmp_path: Path) -> None:
-    one = noise("one")
-    with pytest.raises(InputError, match="cannot take"):
-        own_run(tmp_path, "independent", [noise_spec(one), noise_spec(one, channels=1)], one)
-
-
 def test_there_must_be_such_a_device(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no device 'cuda:99'"):
         run(settings("independent"), tmp_path, device="cuda:99")
@@ -375,12 +303,6 @@ def test_the_usual_backbone_and_protocol() -> None:
     assert Settings.of("s_in_mini", "mntdp-d", 2) == Settings("s_in_mini", "mntdp-d", "tiny", "quick", 2)
     assert Settings.of("permuted_mnist", "finetune").backbone == "fc"
     assert replace(Settings.of("s_minus", "mntdp-d"), seed=3).folder_name.endswith("seed3")
-
-
-def test_images_too_small_for_a_backbone_are_said_to_be(tmp_path: Path) -> None:
-    one = noise("one")
-    with pytest.raises(InputError, match="too small for alexnet"):
-        own_run(tmp_path, "independent", [noise_spec(one)], one, net="alexnet")
 
 
 def test_permuted_pixels_are_not_moved() -> None:
