@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 import espalier
-from espalier.device import as_in_runs
+from espalier.device import as_in_runs, named
 from espalier.learners.ewc import AT_ONCE, FISHER_IMAGES, mean_squared_gradients
 from espalier.nets import Backbone, State, backbone
 from espalier.training import Fresh, Job, Setting, best, protocol, train
@@ -41,17 +41,18 @@ def numbers(given: str) -> tuple[int, ...]:
 
 
 def show(options: argparse.Namespace) -> None:
-    task = espalier.stream(options.stream, seed=0, data=options.data)[options.task - 1].to(options.device)
+    device = named(options.device)
+    task = espalier.stream(options.stream, seed=0, data=options.data)[options.task - 1].to(device)
     net = backbone("resnet", tuple(task.train.x.shape[1:]), task.n_classes)
     place = (options.stream, options.task - 1)
     print(f"{options.stream} task {options.task}: {len(task.train)} train images, {SETTING}")
     print("epochs | best step | val accuracy | median confidence | sum of Fisher | augmented")
     for epochs in options.epochs:
         limits = replace(protocol("paper"), max_epochs=epochs)
-        job = Job(task, net, {}, limits, 0, place, speed=Speed.of(torch.device(options.device)))
+        job = Job(task, net, {}, limits, 0, place, speed=Speed.of(device))
         found = best(train(job, [tuple(Fresh() for _ in net.blocks)], [SETTING], lambda *progress: None).results)
         states = [state for state in found.states if state is not None]
-        chosen = torch.arange(min(len(task.train), FISHER_IMAGES), device=task.train.x.device)
+        chosen = torch.arange(min(len(task.train), FISHER_IMAGES), device=device)
         sure, plain = fisher(net, states, task.normalise(task.train.x[chosen]))
         moved = augmented(task, chosen, limits, job.generator("fisher"))
         _, of_moved = fisher(net, states, task.normalise(moved))
