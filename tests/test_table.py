@@ -372,6 +372,13 @@ def test_a_tuned_run_needs_only_its_own_record(few: Path) -> None:
     assert tasks.columns[0].title == "t1 set_1"
 
 
+def test_a_task_that_depends_on_the_seed_has_all_its_titles(few: Path) -> None:
+    records = few / "s_minus--mntdp-d--resnet--seed1" / "records.jsonl"
+    records.write_text(records.read_text().replace("set_1", "another"))
+    tasks = made(few)[1]
+    assert [column.title for column in tasks.columns][:2] == ["t1 another / set_1", "t2 set_2"]
+
+
 def test_bad_input_is_told(tmp_path: Path, few: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"no finished run in .*empty"):

@@ -155,10 +155,10 @@ def _task_columns(stream: str, here: Sequence[_Run]) -> tuple[Column, ...]:
 
 
 def _titles(here: Sequence[_Run], n: int) -> list[str]:
-    """Numbers, and what each task is about where all runs agree."""
+    """Numbers, and what each task is about; in some streams that depends on the seed."""
     told = [titles for run in here if len(titles := task_titles(run.recorded[0])) == n]
-    about = [{titles[i] for titles in told} for i in range(n)]
-    return [f"t{i + 1} {each.pop()}".rstrip() if len(each) == 1 else f"t{i + 1}" for i, each in enumerate(about)]
+    about = [" / ".join(sorted({titles[i] for titles in told})) for i in range(n)]
+    return [f"t{i + 1} {each}".rstrip() for i, each in enumerate(about)]
 
 
 # Lines and tables
