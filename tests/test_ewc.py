@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,11 @@ from espalier.learners.ewc import Ewc, Folded, fisher_diagonal, fisher_flops, me
 from espalier.library import Library
 from espalier.nets import EVAL, backbone, is_buffer, parameters
 from espalier.nets.layers import alone
-from espalier.runs import run
+from espalier.runs import Settings, run
 from espalier.runs.loop import Order, run_in
+from espalier.runs.many import run_many
 from espalier.runs.records import read_records
+from espalier.runs.tuned import _begin_alike
 from espalier.streams.registry import STREAMS
 from tests.nets_help import lesson, modules, random, task
 from tests.small_streams import install, settings, small
@@ -304,6 +305,15 @@ def test_a_tuned_run_that_was_killed_goes_on_and_other_settings_are_refused(
             run(settings("online-ewc"), tmp_path / "whole", own_learner=own)
 
 
+def test_strengths_side_by_side_come_to_what_they_come_to_one_after_another(tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float32)
+    asked = Settings.of("permuted_mini", "online-ewc", backbone="fc-x0.02")
+    alone = run(asked, tmp_path / "alone")
+    ((_, together),) = run_many([(asked, None)], tmp_path / "together", workers=3)
+    assert {**together, "seconds": alone["seconds"]} == alone
+    assert list(run_many([(asked, None)], tmp_path / "together")) == [(asked, together)], "it is not done again"
+
+
 def test_a_trial_that_another_process_has_begun_is_left_alone(tmp_path: Path) -> None:
     torch.set_default_dtype(torch.float32)
     run(settings("ewc"), tmp_path)
@@ -311,7 +321,7 @@ def test_a_trial_that_another_process_has_begun_is_left_alone(tmp_path: Path) ->
     begun, first = tried / "strength-1", (tried / "first-task/records.jsonl").read_bytes()
     before = (begun / "records.jsonl").read_bytes()
     assert len(before) > len(first)
-    import_module(run.__module__)._begin_alike(tried / "first-task", [begun, tried / "new"])
+    _begin_alike(tried / "first-task", [begun, tried / "new"])
     assert (begun / "records.jsonl").read_bytes() == before
     assert (tried / "new/records.jsonl").read_bytes() == first
 

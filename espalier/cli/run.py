@@ -27,7 +27,7 @@ def run(
     protocol: Annotated[str | None, typer.Option(help="paper or quick; else the usual one for the stream.")] = None,
     seed: Annotated[str, typer.Option(metavar="N[,N…]")] = "0",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
-    workers: Annotated[int, typer.Option(help="How many of several runs go side by side.", min=1)] = 1,
+    workers: Annotated[int, typer.Option(help="How many runs go side by side, ewc's strengths too.", min=1)] = 1,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where run folders go.")] = Path("runs"),
     data: DataOption = None,
 ) -> None:
@@ -43,7 +43,8 @@ def run(
     ]
     if not asked:
         raise InputError("nothing is asked for; name at least one stream, one learner and one seed.")
-    results = [_one(asked[0], out, data, device)] if len(asked) == 1 else _many(asked, out, data, device, workers)
+    alone = len(asked) == 1 and (workers == 1 or entry(asked[0].learner).tuned is None)
+    results = [_one(asked[0], out, data, device)] if alone else _many(asked, out, data, device, workers)
     print_results(results)
     for chosen in sorted({tuned(result) for result in results} - {""}):
         say(f"† {chosen} was chosen on the whole stream, with sight of the later tasks.")

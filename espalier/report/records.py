@@ -10,7 +10,7 @@ from typing import Any
 from espalier.errors import InputError
 from espalier.files import read_json
 from espalier.runs.records import Event, read_records
-from espalier.runs.run import TRIED
+from espalier.runs.tuned import TRIED
 
 WORDS = ("stream", "learner", "backbone", "protocol")
 FIGURES = ("avg_accuracy", "forgetting", "lca", "memory_mb", "tflops")

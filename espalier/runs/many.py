@@ -1,4 +1,4 @@
-"""Several runs side by side, a process each. Knows nothing about what they are for.
+"""Several runs side by side, or the parts of runs, a process each. Knows nothing about what they are for.
 
 The processes share the cores, one thread at least for each.
 """
@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import torch
 
 from espalier.data.folder import DataFolder
 from espalier.learners import Learner
-from espalier.runs.run import run
+from espalier.runs.run import Part, stages
 from espalier.runs.settings import Settings
 
 Job = tuple[Settings, Learner | None]
@@ -26,15 +26,32 @@ def run_many(
     jobs: Sequence[Job], out: Path, data: Path | None = None, device: str = "cpu", workers: int | None = None
 ) -> Iterator[tuple[Settings, dict[str, Any]]]:
     """Results as they come. What was finished before is not run again."""
-    context = multiprocessing.get_context("spawn")
+    left = {settings: stages(settings, own) for settings, own in jobs}
     cores = len(os.sched_getaffinity(0))
-    count = min(workers or cores, max(1, len(jobs)))
-    threads = max(1, cores // count)
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_begin, initargs=(threads,))
+    most = sum(max(map(len, parts)) for parts in left.values())
+    count = min(workers or cores, max(1, most))
+    pool = ProcessPoolExecutor(
+        count,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_begin,
+        initargs=(max(1, cores // count),),
+    )
+
+    def next_stage(settings: Settings) -> dict[Future[Any], Settings]:
+        return {pool.submit(_work, part, settings, out, data, device): settings for part in left[settings].pop(0)}
+
     try:
-        waiting = {pool.submit(_work, settings, own, out, data, device): settings for settings, own in jobs}
-        for done in as_completed(waiting):
-            yield waiting[done], done.result()
+        waiting = {future: settings for each in left for future, settings in next_stage(each).items()}
+        while waiting:
+            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
+                settings = waiting.pop(done)
+                result = done.result()
+                if settings in waiting.values():
+                    continue
+                if left[settings]:
+                    waiting |= next_stage(settings)
+                else:
+                    yield settings, result
     finally:  # after an error, what has not begun does not begin
         pool.shutdown(cancel_futures=True)
 
@@ -56,8 +73,8 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _work(settings: Settings, own: Learner | None, out: Path, data: Path | None, device: str) -> dict[str, Any]:
-    return run(settings, out, _data_folder(data), device, own_learner=own)
+def _work(part: Part, settings: Settings, out: Path, data: Path | None, device: str) -> Any:
+    return part(settings, out, _data_folder(data), device)
 
 
 @cache

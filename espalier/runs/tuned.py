@@ -1,0 +1,126 @@
+"""Runs of learners that have a value to be chosen on the whole stream, as in the paper.
+
+Such a run is one run per value, in the folder `tried`; the value with the highest mean validation accuracy on all tasks
+after the last is kept, and `result.json` says so. Test images have no part in it; but later tasks have. In the first
+task the value has no part: it is learned once, and all these runs go on from there. They may go side by side.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from espalier.data.folder import DataFolder
+from espalier.files import new_folder, write_bytes, write_json
+from espalier.learners.options import described
+from espalier.library import Library
+from espalier.runs.loop import Moment, Order, Watch, asked_for, begin_in, check_begun, finished, run_in
+from espalier.runs.records import Event, read_records
+from espalier.training import protocol
+
+TRIED = "tried"
+FIRST = f"{TRIED}/first-task"
+
+
+def run_tuned(order: Order, field: str) -> dict[str, Any]:
+    """Do what is left to do, one value after another, and choose."""
+    begin_tuned(order, field)
+    if (order.folder / "result.json").is_file():
+        return finished(order.folder / "result.json")
+    trials = _trials(order, field)
+    results = {value: run_in(trial) for value, trial in trials.items()}
+    spent = _spent(order.folder / FIRST, [trial.folder for trial in trials.values()])
+    result = {**_best(field, results), "seconds": spent}
+    write_json(order.folder / "result.json", result)
+    return result
+
+
+def begin_tuned(order: Order, field: str) -> None:
+    """Learn the first task, and let the runs of all values begin with it."""
+    folder, trials = order.folder, _trials(order, field)
+    asked = asked_for(order.settings, f"{described(order.learner)} with {field} of {tuple(trials)}")
+    check_begun(folder, asked)
+    if (folder / "result.json").is_file():
+        return
+    write_json(folder / "run.json", asked)
+    any_trial, places = next(iter(trials.values())), [trial.folder for trial in trials.values()]
+    if not all(map(_begun, places)):
+        begin_in(replace(any_trial, folder=folder / FIRST, learner=order.learner, judged_on_val=False))
+        _begin_alike(folder / FIRST, places)
+
+
+def try_value(order: Order, field: str, value: float) -> None:
+    """The run of one value, which must have begun."""
+    if not (order.folder / "result.json").is_file():
+        run_in(_trials(order, field)[value])
+
+
+def _trials(order: Order, field: str) -> dict[float, Order]:
+    values = protocol(order.settings.protocol).strengths
+    data = order.data if isinstance(order.data, DataFolder) else DataFolder(order.data)  # so that images are read once
+    return {
+        value: replace(
+            order,
+            folder=order.folder / _place(field, value),
+            learner=replace(order.learner, **{field: value}),  # type: ignore[type-var]
+            data=data,
+            watch=_part_of(order.watch, number, len(values)),
+            judged_on_val=True,
+        )
+        for number, value in enumerate(values)
+    }
+
+
+def _begin_alike(first: Path, places: Sequence[Path]) -> None:
+    """What was learned in one run folder is the beginning of others."""
+    with Library.open(first / "library").writer():
+        for place in places:
+            if _begun(place):
+                continue
+            for left in place.glob(".library.*"):  # by a process that was killed here: we are the only one
+                shutil.rmtree(left)
+            write_bytes(place / "records.jsonl", (first / "records.jsonl").read_bytes())
+            with new_folder(place / "library") as library:
+                shutil.copytree(first / "library", library, ignore=shutil.ignore_patterns("lock"), dirs_exist_ok=True)
+
+
+def _begun(place: Path) -> bool:
+    return (place / "library").exists() or (place / "result.json").exists()
+
+
+def _spent(first: Path, places: Sequence[Path]) -> float:
+    """The seconds of all runs; what they have taken from the first counts once."""
+    shared = _learned(first)
+    own = [event for place in places for event in _learned(place) if event not in shared]
+    return round(sum(float(event["seconds"]) for event in shared + own), 2)
+
+
+def _learned(folder: Path) -> list[Event]:
+    return [event for event in read_records(folder / "records.jsonl") if event["event"] == "learned"]
+
+
+def _part_of(watch: Watch, number: int, count: int) -> Watch:
+    """For one of several runs, of which all are watched as one."""
+
+    def watching(moment: Moment) -> None:
+        watch(replace(moment, task=number * moment.tasks + moment.task, tasks=count * moment.tasks))
+
+    return watching
+
+
+def _best(field: str, results: Mapping[float, dict[str, Any]]) -> dict[str, Any]:
+    """The result of the value that did best on validation images, and how it was chosen."""
+    chosen = max(results, key=lambda value: results[value]["metrics"]["avg_val_accuracy"])
+    tuning = {
+        "level": "stream",
+        "field": field,
+        "chosen": chosen,
+        "avg_val_accuracy": {f"{value:g}": r["metrics"]["avg_val_accuracy"] for value, r in results.items()},
+        "folder": _place(field, chosen),
+    }
+    return {**results[chosen], "tuning": tuning}
+
+
+def _place(field: str, value: float) -> str:
+    return f"{TRIED}/{field}-{value:g}"
