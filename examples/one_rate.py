@@ -1,10 +1,10 @@
 """Does the learning rate decide how much is forgotten? Learners with one rate for all tasks, on permuted MNIST.
 
-    python examples/one_rate.py finetune ewc er er25 --rates 1e-4,1e-3 --data PACKS --device cuda
+    python examples/one_rate.py finetune online-ewc er er25 --rates 1e-4,1e-3 --data PACKS --device cuda
 
 The protocol tries two rates on every task and keeps the network that is best on that task, whatever it does to older
-ones. Here each learner runs with either rate alone; EWC (online) with the strength that the whole grid chose, ER with
-15 remembered images per class, and with 25. It prints the average accuracy, the forgetting and LCA. Runs are kept in
+ones. Here each learner runs with each rate alone; online EWC with the strength that the whole grid chose, ER with 15
+remembered images per class, and with 25. It prints the average accuracy, the forgetting and LCA. Runs are kept in
 runs/rates and not done again.
 """
 
@@ -18,10 +18,11 @@ from espalier.learners.ewc import Ewc
 from espalier.learners.finetune import Finetune
 from espalier.runs import Settings
 from espalier.runs.many import run_many
+from espalier.training import protocol
 
 LEARNERS: dict[str, Learner] = {
     "finetune": Finetune(),
-    "ewc": Ewc(strength=500.0, online=True),
+    "online-ewc": Ewc(strength=500.0, online=True),
     "er": Er(),
     "er25": Er(per_class=25),
 }
@@ -40,15 +41,17 @@ class OneRate:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("learners", nargs="+", choices=LEARNERS)
-    parser.add_argument("--rates", type=rates, default=(1e-4, 1e-3), help="of the protocol's: 1e-4, 1e-3")
-    parser.add_argument("--stream", default="permuted_mnist")
+    parser.add_argument("--rates", type=rates, default=(1e-4, 1e-3))
     parser.add_argument("--data", type=Path)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("runs/rates"))
     options = parser.parse_args()
+    known = {setting.lr for setting in protocol("paper").fc_grid}
+    if not set(options.rates) <= known:
+        parser.error(f"the protocol's rates are {', '.join(f'{rate:g}' for rate in sorted(known))}")
     jobs = [
-        (Settings.of(options.stream, f"{name}[lr={rate:g}]"), OneRate(LEARNERS[name], rate))
+        (Settings.of("permuted_mnist", f"{name}[lr={rate:g}]"), OneRate(LEARNERS[name], rate))
         for name in options.learners
         for rate in options.rates
     ]

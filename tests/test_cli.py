@@ -225,7 +225,7 @@ def test_of_several_streams_learners_and_seeds_every_combination_is_run_once(
     seen: list[Settings] = []
 
     def run_many(jobs: list[tuple[Settings, None]], *rest: object) -> Iterator[tuple[Settings, dict[str, Any]]]:
-        assert rest == (tmp_path, None, "cpu", 3)
+        assert rest[:4] == (tmp_path, None, "cpu", 3)
         for settings, own in reversed(jobs):
             assert own is None
             seen.append(settings)

@@ -16,11 +16,10 @@ from espalier.learners.ewc import Ewc, Folded, fisher_diagonal, fisher_flops, me
 from espalier.library import Library
 from espalier.nets import EVAL, backbone, is_buffer, parameters
 from espalier.nets.layers import alone
-from espalier.runs import Settings, run
+from espalier.runs import Settings, run, tuned
 from espalier.runs.loop import Order, run_in
 from espalier.runs.many import run_many
 from espalier.runs.records import read_records
-from espalier.runs.tuned import _begin_alike
 from espalier.streams.registry import STREAMS
 from tests.nets_help import lesson, modules, random, task
 from tests.small_streams import install, settings, small
@@ -314,6 +313,25 @@ def test_strengths_side_by_side_come_to_what_they_come_to_one_after_another(tmp_
     assert list(run_many([(asked, None)], tmp_path / "together")) == [(asked, together)], "it is not done again"
 
 
+def test_while_another_process_tries_a_strength_no_other_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_default_dtype(torch.float32)
+
+    def killed(trial: Order) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuned, "run_in", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(settings("ewc"), tmp_path)
+    tried = tmp_path / settings("ewc").folder_name / "tried"
+    before = (tried / "strength-1/records.jsonl").read_bytes()
+    with Library.open(tried / "strength-100/library").writer(), pytest.raises(InputError, match="another writer"):
+        run(settings("ewc"), tmp_path)
+    assert (tried / "strength-1/records.jsonl").read_bytes() == before
+
+
 def test_a_trial_that_another_process_has_begun_is_left_alone(tmp_path: Path) -> None:
     torch.set_default_dtype(torch.float32)
     run(settings("ewc"), tmp_path)
@@ -321,7 +339,7 @@ def test_a_trial_that_another_process_has_begun_is_left_alone(tmp_path: Path) ->
     begun, first = tried / "strength-1", (tried / "first-task/records.jsonl").read_bytes()
     before = (begun / "records.jsonl").read_bytes()
     assert len(before) > len(first)
-    _begin_alike(tried / "first-task", [begun, tried / "new"])
+    tuned._begin_alike(tried / "first-task", [begun, tried / "new"])
     assert (begun / "records.jsonl").read_bytes() == before
     assert (tried / "new/records.jsonl").read_bytes() == first
 

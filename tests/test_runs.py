@@ -4,10 +4,11 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from espalier.library import Library
 from espalier.nets import backbone
 from espalier.runs import Moment, Settings, run
 from espalier.runs.hardware import code
+from espalier.runs.many import run_many
 from espalier.runs.records import Records, read_records
 from espalier.streams import TaskSpec, stream
 from espalier.streams.registry import STREAMS
@@ -150,6 +152,32 @@ def test_with_their_parent_all_workers_end(tmp_path: Path) -> None:
     while any(map(_runs, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(_runs, workers))
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A learner that learns nothing."""
+
+    kill: bool
+
+    def learn(self, lesson: Lesson) -> Learned:
+        if self.kill:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise InputError("this one is bad")
+
+
+@pytest.mark.parametrize(("kill", "message"), [(False, "this one is bad"), (True, "was killed.*what was learned is")])
+def test_after_an_error_no_other_run_begins(kill: bool, message: str, tmp_path: Path) -> None:
+    asked = [Settings.of("permuted_mini", name, backbone="fc-x0.02") for name in ("bad", "good", "better", "best")]
+    with pytest.raises(InputError, match=message):
+        list(run_many([(settings, Ends(kill)) for settings in asked], tmp_path, workers=1))
+    assert [folder.name for folder in tmp_path.iterdir()] == [asked[0].folder_name]
+
+
+def test_two_runs_that_would_share_a_folder_are_refused(tmp_path: Path) -> None:
+    asked = Settings.of("permuted_mini", "mine")
+    with pytest.raises(InputError, match="share a folder"):
+        list(run_many([(asked, Ends(True)), (asked, Ends(False))], tmp_path))
 
 
 def _runs(process: str) -> bool:

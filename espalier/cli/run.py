@@ -10,7 +10,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from espalier.cli.console import DataOption, console, error_console, progress_bar, say
+from espalier.cli.console import DataOption, console, counter, error_console, progress_bar, say
 from espalier.errors import InputError
 from espalier.learners import entry
 from espalier.report.runs import tuned
@@ -76,10 +76,15 @@ def _many(asked: list[Settings], out: Path, data: Path | None, device: str, work
             chosen.check_there()
     results = {}
     with progress_bar() as progress:
-        bar = progress.add_task("runs", total=len(asked))
-        for settings, result in run_many([(each, None) for each in asked], out, data, device, workers):
+        count = counter(progress, "runs and their parts")
+
+        def told(done: int, parts: int) -> None:
+            count(done, parts)
+            if not error_console.is_terminal and parts > len(asked):  # a log hears nothing else of a run's parts
+                print(f"{done} of {parts} runs and parts of runs done", file=sys.stderr, flush=True)
+
+        for settings, result in run_many([(each, None) for each in asked], out, data, device, workers, told):
             results[settings] = result
-            progress.advance(bar)
             say(f"{settings.folder_name}: average accuracy {result['metrics']['avg_accuracy']:.3f}")
     return [results[settings] for settings in asked]
 

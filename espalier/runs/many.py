@@ -1,13 +1,14 @@
 """Several runs side by side, or the parts of runs, a process each. Knows nothing about what they are for.
 
-The processes share the cores, one thread at least for each.
+The processes share the cores, one thread at least for each, whether all of them have something to do or not.
 """
 
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,48 +16,61 @@ from typing import Any
 import torch
 
 from espalier.data.folder import DataFolder
+from espalier.errors import InputError
 from espalier.learners import Learner
 from espalier.runs.run import Part, stages
 from espalier.runs.settings import Settings
 
 Job = tuple[Settings, Learner | None]
+Told = Callable[[int, int], None]  # how many parts of all runs are done, how many there are
 
 
 def run_many(
-    jobs: Sequence[Job], out: Path, data: Path | None = None, device: str = "cpu", workers: int | None = None
+    jobs: Sequence[Job],
+    out: Path,
+    data: Path | None = None,
+    device: str = "cpu",
+    workers: int | None = None,
+    told: Told = lambda done, parts: None,
 ) -> Iterator[tuple[Settings, dict[str, Any]]]:
     """Results as they come. What was finished before is not run again."""
-    left = {settings: stages(settings, own) for settings, own in jobs}
+    later = {settings: stages(settings, out, own) for settings, own in jobs}
+    if len(later) < len(jobs):
+        raise InputError("two of these runs would share a folder; give each another stream, learner's name or seed.")
+    sizes = [[len(stage) for stage in own] for own in later.values()]
+    done, parts = 0, sum(map(sum, sizes))
     cores = len(os.sched_getaffinity(0))
-    most = sum(max(map(len, parts)) for parts in left.values())
-    count = min(workers or cores, max(1, most))
+    count = min(workers or cores, max(1, sum(map(max, sizes))))
     pool = ProcessPoolExecutor(
-        count,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_begin,
-        initargs=(max(1, cores // count),),
+        count, multiprocessing.get_context("spawn"), initializer=_prepare, initargs=(max(1, cores // count),)
     )
-
-    def next_stage(settings: Settings) -> dict[Future[Any], Settings]:
-        return {pool.submit(_work, part, settings, out, data, device): settings for part in left[settings].pop(0)}
-
+    ready = [(settings, part) for settings, own in later.items() for part in own.pop(0)]
+    running: dict[Future[Any], Settings] = {}
     try:
-        waiting = {future: settings for each in left for future, settings in next_stage(each).items()}
-        while waiting:
-            for done in wait(waiting, return_when=FIRST_COMPLETED).done:
-                settings = waiting.pop(done)
-                result = done.result()
-                if settings in waiting.values():
+        while ready or running:
+            while ready and len(running) < count:  # no more: what the pool has in its queue it cannot give back
+                settings, part = ready.pop(0)
+                running[pool.submit(_work, part, settings, out, data, device)] = settings
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                settings, result = running.pop(future), future.result()
+                done += 1
+                told(done, parts)
+                if settings in running.values() or any(settings == each for each, _ in ready):
                     continue
-                if left[settings]:
-                    waiting |= next_stage(settings)
+                if later[settings]:
+                    ready += [(settings, part) for part in later[settings].pop(0)]
                 else:
                     yield settings, result
+    except BrokenProcessPool as error:
+        raise InputError(
+            "a process of these runs was killed, perhaps for want of memory; give the same command again, "
+            "with fewer workers: what was learned is kept."
+        ) from error
     finally:  # after an error, what has not begun does not begin
         pool.shutdown(cancel_futures=True)
 
 
-def _begin(threads: int) -> None:
+def _prepare(threads: int) -> None:
     torch.set_num_threads(threads)
     _end_with_parent()
 
@@ -66,11 +80,11 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
 
-    def wait() -> None:
+    def follow() -> None:
         parent.join()
         os._exit(1)  # as if it had been killed too, which a run survives
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def _work(part: Part, settings: Settings, out: Path, data: Path | None, device: str) -> Any:

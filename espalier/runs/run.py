@@ -12,13 +12,14 @@ from espalier.runs.settings import Settings
 from espalier.runs.tuned import begin_tuned, run_tuned, try_value
 from espalier.training import protocol
 
-Part = Callable[[Settings, Path, DataFolder, str], Any]  # called with where runs go, the images, and the device
+Data = DataFolder | str | Path | None
+Part = Callable[[Settings, Path, Data, str], Any]  # called with where runs go, the images, and the device
 
 
 def run(
     settings: Settings,
     out: Path | str = "runs",
-    data: DataFolder | str | Path | None = None,
+    data: Data = None,
     device: str = "cpu",
     watch: Watch = lambda moment: None,
     own_learner: Learner | None = None,
@@ -29,30 +30,28 @@ def run(
     """
     if own_learner is not None:
         return run_in(Order(Path(out) / settings.folder_name, settings, own_learner, data, device, watch))
-    known = entry(settings.learner)
-    order = Order(Path(out) / settings.folder_name, settings, known.learner, data, device, watch)
-    return run_in(order) if known.tuned is None else run_tuned(order, known.tuned)
+    order, tuned = _order(settings, Path(out), data, device, watch), entry(settings.learner).tuned
+    return run_in(order) if tuned is None else run_tuned(order, tuned)
 
 
-def stages(settings: Settings, own_learner: Learner | None = None) -> list[list[Part]]:
+def stages(settings: Settings, out: Path, own_learner: Learner | None = None) -> list[list[Part]]:
     """A run as parts: those of a stage may go side by side, once all of the stage before are done. The last stage is
     one part, which returns the result."""
     last: list[Part] = [partial(run, own_learner=own_learner)]
-    if own_learner is not None or entry(settings.learner).tuned is None:
+    field = entry(settings.learner).tuned if own_learner is None else None
+    if field is None or (out / settings.folder_name / "result.json").is_file():
         return [last]
-    return [[_begin], [partial(_try, value) for value in protocol(settings.protocol).strengths], last]
+    values = protocol(settings.protocol).strengths
+    return [[partial(_begin, field)], [partial(_try, field, value) for value in values], last]
 
 
-def _begin(settings: Settings, out: Path, data: DataFolder, device: str) -> None:
-    begin_tuned(*_tuned(settings, out, data, device))
+def _begin(field: str, settings: Settings, out: Path, data: Data, device: str) -> None:
+    begin_tuned(_order(settings, out, data, device), field)
 
 
-def _try(value: float, settings: Settings, out: Path, data: DataFolder, device: str) -> None:
-    try_value(*_tuned(settings, out, data, device), value)
+def _try(field: str, value: float, settings: Settings, out: Path, data: Data, device: str) -> None:
+    try_value(_order(settings, out, data, device), field, value)
 
 
-def _tuned(settings: Settings, out: Path, data: DataFolder, device: str) -> tuple[Order, str]:
-    known = entry(settings.learner)
-    assert known.tuned is not None
-    order = Order(out / settings.folder_name, settings, known.learner, data, device, lambda moment: None)
-    return order, known.tuned
+def _order(settings: Settings, out: Path, data: Data, device: str, watch: Watch = lambda moment: None) -> Order:
+    return Order(out / settings.folder_name, settings, entry(settings.learner).learner, data, device, watch)

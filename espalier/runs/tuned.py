@@ -45,6 +45,7 @@ def begin_tuned(order: Order, field: str) -> None:
         return
     write_json(folder / "run.json", asked)
     any_trial, places = next(iter(trials.values())), [trial.folder for trial in trials.values()]
+    _check_free(places)
     if not all(map(_begun, places)):
         begin_in(replace(any_trial, folder=folder / FIRST, learner=order.learner, judged_on_val=False))
         _begin_alike(folder / FIRST, places)
@@ -52,8 +53,7 @@ def begin_tuned(order: Order, field: str) -> None:
 
 def try_value(order: Order, field: str, value: float) -> None:
     """The run of one value, which must have begun."""
-    if not (order.folder / "result.json").is_file():
-        run_in(_trials(order, field)[value])
+    run_in(_trials(order, field)[value])
 
 
 def _trials(order: Order, field: str) -> dict[float, Order]:
@@ -70,6 +70,14 @@ def _trials(order: Order, field: str) -> dict[float, Order]:
         )
         for number, value in enumerate(values)
     }
+
+
+def _check_free(places: Sequence[Path]) -> None:
+    """Else two commands would take trials from each other, and both end with an error."""
+    for place in places:
+        if (place / "library" / "library.json").exists() and not (place / "result.json").exists():
+            with Library.open(place / "library").writer():  # refused while another process writes to it
+                pass
 
 
 def _begin_alike(first: Path, places: Sequence[Path]) -> None:
