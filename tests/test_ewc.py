@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from espalier.data.folder import DataFolder
 from espalier.errors import InputError
 from espalier.learners import Learned, Lesson
 from espalier.learners.ewc import Ewc, Folded, fisher_diagonal, fisher_flops, mean_squared_gradients
@@ -210,15 +211,21 @@ def test_strengths_share_the_first_task_and_come_to_what_each_comes_to_alone(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_default_dtype(torch.float32)
-    learn, learned = Ewc.learn, []
+    learn, learned, begin, folders = Ewc.learn, [], DataFolder.__init__, []
 
     def counted(learner: Ewc, lesson: Lesson) -> Learned:
         learned.append(lesson.name)
         return learn(learner, lesson)
 
+    def noted(folder: DataFolder, *given: Any) -> None:
+        folders.append(folder)
+        begin(folder, *given)
+
     with monkeypatch.context() as patch:
         patch.setattr(Ewc, "learn", counted)
+        patch.setattr(DataFolder, "__init__", noted)
         result = run(settings(name), tmp_path)
+    assert len(folders) == 1, "images are read once for all"
     assert sorted(learned) == ["t1", "t2", "t2", "t3", "t3", "t4", "t4"]
     seconds = {}
     for strength in (1.0, 100.0):

@@ -54,4 +54,5 @@ def _try(field: str, value: float, settings: Settings, out: Path, data: Data, de
 
 
 def _order(settings: Settings, out: Path, data: Data, device: str, watch: Watch = lambda moment: None) -> Order:
-    return Order(out / settings.folder_name, settings, entry(settings.learner).learner, data, device, watch)
+    images = data if isinstance(data, DataFolder) else DataFolder(data)  # so that all parts read them once
+    return Order(out / settings.folder_name, settings, entry(settings.learner).learner, images, device, watch)

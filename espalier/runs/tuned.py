@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from espalier.data.folder import DataFolder
 from espalier.files import new_folder, write_bytes, write_json
 from espalier.learners.options import described
 from espalier.library import Library
@@ -58,13 +57,11 @@ def try_value(order: Order, field: str, value: float) -> None:
 
 def _trials(order: Order, field: str) -> dict[float, Order]:
     values = protocol(order.settings.protocol).strengths
-    data = order.data if isinstance(order.data, DataFolder) else DataFolder(order.data)  # so that images are read once
     return {
         value: replace(
             order,
             folder=order.folder / _place(field, value),
             learner=replace(order.learner, **{field: value}),  # type: ignore[type-var]
-            data=data,
             watch=_part_of(order.watch, number, len(values)),
             judged_on_val=True,
         )
