@@ -33,10 +33,10 @@ def lines_of(run: Recorded, dataset: str) -> list[str]:
     events = read_events(home(run.folder, run.result) / "records.jsonl")
     tasks = [event["task"] for event in events if event["event"] == "learned"]
     wanted = [event["task"] for event in events if event["event"] == "learned" and event["dataset"] == dataset]
-    title = f"{run.result['stream']:<8} {run.result['learner']:<12} seed {run.result['seed']}"
+    what = run.result
+    title = f"{what['stream']:<8} {what['learner']:<14} {what['backbone']:<7} seed {what['seed']}"
     return [
-        f"{title}  {task}  from scratch {' '.join(tried)}"
-        f"  chosen, test {run.result['accuracy'][-1][tasks.index(task)]:.3f}"
+        f"{title}  {task}  from scratch {' '.join(tried)}  chosen, test {what['accuracy'][-1][tasks.index(task)]:.3f}"
         for task in wanted
         if (tried := from_scratch(events, task))
     ]
