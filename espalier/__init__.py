@@ -2,10 +2,10 @@
 
 from espalier.data import DataFolder, Dataset, ImageSet, as_dataset, from_csv, from_folder
 from espalier.errors import InputError, MissingDataError
-from espalier.evaluation import predict
+from espalier.evaluation import pictures, predict
 from espalier.library import Library
 from espalier.runs import Settings, run
-from espalier.streams import STREAMS, Stream, Task, TaskSpec, stream
+from espalier.streams import STREAMS, Stream, Task, TaskSpec, add_stream, stream
 from espalier.version import __version__
 
 __all__ = [
@@ -21,9 +21,11 @@ __all__ = [
     "Task",
     "TaskSpec",
     "__version__",
+    "add_stream",
     "as_dataset",
     "from_csv",
     "from_folder",
+    "pictures",
     "predict",
     "run",
     "stream",

@@ -11,10 +11,8 @@ images.
 import argparse
 from pathlib import Path
 
-import torch
-
 import espalier
-from espalier.device import AS_IN_RUNS, cudnn
+from espalier.device import as_in_runs, named
 from espalier.evaluation.accuracy import accuracy
 from espalier.nets import backbone
 from espalier.training import Fresh, Job, best, protocol, train
@@ -28,11 +26,11 @@ def main() -> None:
     parser.add_argument("--images", type=seeds, default=(0, 1, 2))
     parser.add_argument("--weights", type=seeds, default=(0, 1, 2))
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--device", type=torch.device, default=torch.device("cpu"))
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--backbone", default="resnet")
     parser.add_argument("--protocol", type=protocol, default=protocol("paper"))
     options = parser.parse_args()
-    with cudnn(AS_IN_RUNS):
+    with as_in_runs(options.device):
         show(options)
 
 
@@ -49,10 +47,11 @@ def seeds(given: str) -> tuple[int, ...]:
 
 
 def from_scratch(options: argparse.Namespace, images: int, weights: int) -> tuple[float, float]:
-    task = espalier.stream(options.stream, seed=images, data=options.data)[options.task - 1].to(options.device)
+    device = named(options.device)
+    task = espalier.stream(options.stream, seed=images, data=options.data)[options.task - 1].to(device)
     net = backbone(options.backbone, tuple(task.train.x.shape[1:]), task.n_classes)
     place = (options.stream, options.task - 1)
-    job = Job(task, net, {}, options.protocol, weights, place, speed=Speed.of(options.device))
+    job = Job(task, net, {}, options.protocol, weights, place, speed=Speed.of(device))
     candidate = tuple(Fresh() for _ in net.blocks)
     chosen = best(train(job, [candidate], options.protocol.settings(net.name), lambda *progress: None).results)
     states = [state for state in chosen.states if state is not None]

@@ -1,5 +1,6 @@
 """The command line as a user meets it: a process, its output, its exit code."""
 
+import errno
 import os
 import re
 import signal
@@ -10,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from espalier.cli import app
+from espalier.cli import app, main
 from espalier.data import DataFolder
-from espalier.runs import Settings
+from espalier.runs import Moment, Settings, Watch
 from tests.official_files import write_mnist
 
 
@@ -249,3 +251,38 @@ def test_a_learner_is_described_whole(tmp_path: Path) -> None:
         assert part in shown
     assert "chosen on the stream" in espalier("learners", "online-ewc", data=tmp_path).stdout
     assert_refused(espalier("learners", "hatt", data=tmp_path), "no learner 'hatt'", "did you mean 'hat'")
+
+
+@pytest.mark.parametrize(
+    ("error", "cure"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "make room"),
+        (MemoryError(), "fewer --workers"),
+        (torch.OutOfMemoryError("CUDA out of memory."), "fewer --workers"),
+    ],
+)
+def test_what_the_user_can_cure_is_not_told_as_a_bug(
+    error: Exception, cure: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr("espalier.cli.run._one", broken)
+    monkeypatch.setattr("sys.argv", ["espalier", "run", "s_pl_mini", "independent"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert cure in capsys.readouterr().err
+
+
+def test_runs_one_after_another_tell_their_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def done(settings: Settings, out: Path, data: Path | None, device: str, watch: Watch) -> dict[str, Any]:
+        watch(Moment(0, 5))
+        metrics = {"avg_accuracy": 0.5, "forgetting": 0, "lca": 0, "memory_mb": 1, "tflops": 1}
+        return {"stream": settings.stream, "learner": settings.learner, "metrics": metrics, "seconds": 1}
+
+    monkeypatch.setattr("espalier.cli.run.do_run", done)
+    told = CliRunner().invoke(app, ["run", "s_pl_mini", "er,pnn", "--out", str(tmp_path)])
+    assert told.exit_code == 0, told.output
+    for learner in ("er", "pnn"):
+        assert f"s_pl_mini {learner}: task 1 of 5" in told.stderr

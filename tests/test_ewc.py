@@ -21,6 +21,7 @@ from espalier.runs import Settings, run, tuned
 from espalier.runs.loop import Order, run_in
 from espalier.runs.many import run_many
 from espalier.runs.records import read_records
+from espalier.streams import stream
 from espalier.streams.registry import STREAMS
 from tests.nets_help import lesson, modules, random, task
 from tests.small_streams import install, settings, small
@@ -231,7 +232,7 @@ def test_strengths_share_the_first_task_and_come_to_what_each_comes_to_alone(
     for strength in (1.0, 100.0):
         alone = tmp_path / f"{strength:g}"
         learner = Ewc(strength, online=name == "online-ewc")
-        run_in(Order(alone, settings(name), learner, None, "cpu", lambda moment: None))
+        run_in(Order(alone, settings(name), learner, stream("small_mini"), "cpu", lambda moment: None))
         tried = tmp_path / settings(name).folder_name / "tried" / f"strength-{strength:g}"
         assert as_learned(tried) == as_learned(alone)
         for event in read_records(tried / "records.jsonl"):

@@ -11,7 +11,7 @@ import torch
 import espalier.streams.registry as stream_registry
 from espalier import DataFolder, InputError
 from espalier.evaluation import predict
-from espalier.learners import LEARNERS, Learned, Learner, Lesson, entry, learner
+from espalier.learners import LEARNERS, Learned, Learner, Lesson, entry
 from espalier.learners.options import described
 from espalier.library import Library
 from espalier.runs import Settings, run
@@ -80,7 +80,7 @@ Finished = tuple[str, Watched, dict[str, Any], Path]
 def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     name: str = request.param
     out = tmp_path_factory.mktemp(name)
-    watched = Watched(learner(name))
+    watched = Watched(entry(name).learner)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_registry, "build_task", watched.build)
         result = run(settings(name), out, own_learner=watched)
@@ -130,14 +130,14 @@ def test_the_library_is_sound_and_memory_is_what_the_learner_keeps(finished: Fin
 
 def test_same_seed_same_result(finished: Finished, tmp_path: Path) -> None:
     name, _, result, _ = finished
-    assert without_times(run(settings(name), tmp_path, own_learner=learner(name))) == without_times(result)
+    assert without_times(run(settings(name), tmp_path, own_learner=entry(name).learner)) == without_times(result)
 
 
 def test_it_goes_on_with_the_same_bits_after_it_was_killed(finished: Finished, tmp_path: Path) -> None:
     name, _, result, folder = finished
     with pytest.raises(KeyboardInterrupt):
-        run(settings(name), tmp_path, own_learner=Watched(learner(name), killed_at="t3"))
-    assert without_times(run(settings(name), tmp_path, own_learner=learner(name))) == without_times(result)
+        run(settings(name), tmp_path, own_learner=Watched(entry(name).learner, killed_at="t3"))
+    assert without_times(run(settings(name), tmp_path, own_learner=entry(name).learner)) == without_times(result)
     whole, parts = (Library.open(at / "library") for at in (folder, tmp_path / settings(name).folder_name))
     assert {n: (task.path, without_times(task.info)) for n, task in whole.tasks.items()} == {
         n: (task.path, without_times(task.info)) for n, task in parts.tasks.items()
@@ -167,7 +167,7 @@ def test_frozen_learners_share_what_they_say_they_share(tmp_path: Path) -> None:
 
 def test_unknown_learners_are_refused() -> None:
     with pytest.raises(InputError, match="there is no learner 'mntdp'"):
-        learner("mntdp")
+        entry("mntdp")
 
 
 @pytest.mark.parametrize("name", sorted(FULLY_CONNECTED))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from espalier import DataFolder, Dataset, ImageSet, TaskSpec
-from espalier.learners import learner
+from espalier.learners import entry
 from espalier.runs import Settings, run
 from espalier.streams.registry import STREAMS
 from espalier.training import PROTOCOLS, protocol
@@ -62,5 +62,5 @@ def test_a_run_keeps_what_the_papers_table_says(
     data.add(noise())
     backbone = "fc" if kind == "permuted" else "alexnet" if name == "hat" else "resnet"
     settings = Settings(stream, name, backbone, "none")
-    result = run(settings, tmp_path, data, own_learner=learner(name))
+    result = run(settings, tmp_path, data, own_learner=entry(name).learner)
     assert f"{result['metrics']['memory_mb']:.1f}" == str(megabytes)

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from espalier import DataFolder, TaskSpec
 from espalier.data.imageset import ImageSet
 from espalier.data.own import as_dataset, check_name
 from espalier.errors import InputError
+from espalier.streams import build_task
 
 
 def numbered(*counts: int) -> ImageSet:
@@ -47,12 +49,22 @@ def test_the_split_depends_on_seed_name_and_class_alone() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_copies_of_a_picture_stay_on_one_side(seed: int) -> None:
+def test_copies_of_a_picture_count_as_one(seed: int) -> None:
     images = numbered(6, 6)
     copies = ImageSet(images.images.repeat(3, axis=0), images.labels.repeat(3), images.class_names)
     splits = as_dataset(copies, "mine", seed).splits
     assert not contents(splits["train"]) & contents(splits["test"])
-    assert len(splits["train"]) + len(splits["test"]) == 36
+    assert len(splits["train"]) + len(splits["test"]) == 12
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_three_different_pictures_are_enough_however_often_they_are_there(seed: int) -> None:
+    images = numbered(3, 3)
+    often = [0, 1, 2, 2, 2, 3, 3, 3, 4, 5]
+    data = DataFolder()
+    data.add(as_dataset(ImageSet(images.images[often], images.labels[often], images.class_names), "mine", seed))
+    task = build_task(TaskSpec("mine", ("a", "b"), train=None, val=None, size=4), data, seed)
+    assert [len(task.train), len(task.val), len(task.test)] == [2, 2, 2]
 
 
 def test_what_cannot_be_split_is_refused() -> None:

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
 from espalier import DataFolder, InputError
-from espalier.evaluation import accuracy, predict
+from espalier.evaluation import accuracy, pictures, predict
 from espalier.learners import Learned, Lesson, MntdpD, Prior
 from espalier.learners.options import described
 from espalier.library import Library
@@ -252,8 +253,21 @@ def test_what_was_learned_can_be_used(uninterrupted: Path) -> None:
     with pytest.raises(InputError, match="takes images of shape"):
         predict(library, "t1", task.test.x[:, :, :4])
     for other in (task.test.x / 255, task.test.x.numpy()):
-        with pytest.raises(InputError, match="a tensor of uint8"):
+        with pytest.raises(InputError, match="a torch tensor of uint8"):
             predict(library, "t1", other)  # type: ignore[arg-type]
+
+
+def test_picture_files_are_answered(uninterrupted: Path, tmp_path: Path) -> None:
+    library = Library.open(uninterrupted / "library")
+    x = stream("small_mini")[0].test.x[:3]
+    files = [tmp_path / f"{index}.png" for index in range(len(x))]
+    for file, image in zip(files, x, strict=True):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(file)
+    assert torch.equal(pictures(library, "t1", files), x)
+    with pytest.raises(InputError, match="no picture"):
+        pictures(library, "t1", [])
+    with pytest.raises(InputError, match="cannot be opened"):
+        pictures(library, "t1", [tmp_path / "gone.png"])
 
 
 def test_many_images_are_answered_as_few_are(uninterrupted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,7 +292,7 @@ def test_a_run_json_that_says_nothing_is_refused(content: str, tmp_path: Path) -
     folder = tmp_path / settings("independent").folder_name
     folder.mkdir()
     (folder / "run.json").write_text(content)
-    with pytest.raises(InputError, match="begun with other settings"):
+    with pytest.raises(InputError, match="not a table of values"):
         run(settings("independent"), tmp_path)
 
 
@@ -374,3 +388,13 @@ def test_a_run_is_known_by_what_is_not_usual_about_its_learner() -> None:
     assert described(MntdpD(Prior("random"), refit=True)) == "MntdpD(prior=Prior(kind='random'), refit=True)"
     assert described(MntdpD(Prior("random", k=2))) != described(MntdpD(Prior("random")))
     assert described("an own learner") == "'an own learner'"
+
+
+def test_a_learner_that_does_not_tell_its_values_is_refused(tmp_path: Path) -> None:
+    class Mine:
+        def learn(self, lesson: Lesson) -> Learned:
+            raise AssertionError
+
+    with pytest.raises(InputError, match="make it a dataclass"):
+        run(settings("mine"), tmp_path, own_learner=Mine())
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 Bad input is one sentence on standard error and exit code 2; `--debug`, anywhere, shows the traceback.
 """
 
+import errno
 import sys
 from typing import Annotated
 
@@ -64,6 +65,10 @@ def _explain(error: Exception) -> tuple[str, int]:
     """One sentence about an error, and the exit code."""
     if isinstance(error, InputError):
         return str(error), 2
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full; make room, then give the same command again.", 2
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's own
+        return "there is not enough memory; use fewer --workers, or a smaller --backbone.", 2
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} cannot be used ({error.strerror}); choose another place or make it accessible.", 2
     if hasattr(error, "format_message"):  # the argument parser's errors, whichever parser typer brings

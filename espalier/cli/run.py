@@ -43,8 +43,9 @@ def run(
     ]
     if not asked:
         raise InputError("nothing is asked for; name at least one stream, one learner and one seed.")
-    alone = len(asked) == 1 and (workers == 1 or entry(asked[0].learner).tuned is None)
-    results = [_one(asked[0], out, data, device)] if alone else _many(asked, out, data, device, workers)
+    _check(asked, out, data)
+    alone = workers == 1 or (len(asked) == 1 and entry(asked[0].learner).tuned is None)
+    results = [_one(each, out, data, device) for each in asked] if alone else _many(asked, out, data, device, workers)
     print_results(results)
     for chosen in sorted({tuned(result) for result in results} - {""}):
         say(f"† {chosen} was chosen on the whole stream, with sight of the later tasks.")
@@ -62,18 +63,22 @@ def _seeds(given: str) -> list[int]:
     return [int(part) for part in _parts(given)]
 
 
+def _check(asked: list[Settings], out: Path, data: Path | None) -> None:
+    """What is wrong or missing is told before any run begins."""
+    for settings in asked:
+        entry(settings.learner)
+        chosen = make_stream(settings.stream, settings.seed, data)
+        if not (out / settings.folder_name / "result.json").is_file():
+            chosen.check_there()
+
+
 def _one(settings: Settings, out: Path, data: Path | None, device: str) -> dict[str, Any]:
     with watching(f"{settings.stream} {settings.learner}") as watch:
         return do_run(settings, out, data, device, watch)
 
 
 def _many(asked: list[Settings], out: Path, data: Path | None, device: str, workers: int) -> list[dict[str, Any]]:
-    """Each in a process of its own; one line as each is done. What is wrong or missing is told before any begins."""
-    for settings in asked:
-        entry(settings.learner)
-        chosen = make_stream(settings.stream, settings.seed, data)
-        if not (out / settings.folder_name / "result.json").is_file():
-            chosen.check_there()
+    """Each in a process of its own; one line as each is done."""
     results = {}
     with progress_bar() as progress:
         count = counter(progress, "runs and their parts")

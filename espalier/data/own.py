@@ -74,7 +74,7 @@ def from_csv(table: Path | str, size: int = 32, progress: Progress | None = None
 
 
 def as_dataset(images: ImageSet, name: str, seed: int = 0, test: float = 0.2) -> Dataset:
-    """Split a user's images into 'train' and 'test', class by class; copies of a picture stay on one side."""
+    """Split a user's images into 'train' and 'test', class by class; copies of a picture count as one."""
     check_own_name(name)
     if len(images.class_names) < 2:
         raise InputError(f"{name!r} has one class only; a task needs at least two.")
@@ -82,10 +82,10 @@ def as_dataset(images: ImageSet, name: str, seed: int = 0, test: float = 0.2) ->
         raise InputError(f"the share of test images must lie between 0 and 1, not {test}; 0.2 is usual.")
     chosen: dict[str, list[int]] = {"train": [], "test": []}
     for label, class_name in enumerate(images.class_names):
-        copies: dict[bytes, list[int]] = {}
+        different: dict[bytes, int] = {}
         for index in np.flatnonzero(images.labels == label).tolist():
-            copies.setdefault(images.images[index].tobytes(), []).append(index)
-        pictures = list(copies.values())
+            different.setdefault(images.images[index].tobytes(), index)
+        pictures = list(different.values())
         if len(pictures) < LEAST:
             raise InputError(
                 f"class {class_name!r} of {name!r} has {len(pictures)} different images and needs at least {LEAST} (to "
@@ -94,7 +94,7 @@ def as_dataset(images: ImageSet, name: str, seed: int = 0, test: float = 0.2) ->
         order = generator(seed, "own", name, class_name).permutation(len(pictures))
         cut = max(1, min(len(pictures) - 2, round(len(pictures) * test)))
         for rank, picture in enumerate(order):
-            chosen["test" if rank < cut else "train"] += pictures[picture]
+            chosen["test" if rank < cut else "train"].append(pictures[picture])
     return Dataset(name, {split: _take(images, sorted(indices)) for split, indices in chosen.items()})
 
 

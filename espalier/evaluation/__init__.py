@@ -2,7 +2,7 @@
 
 from espalier.evaluation.accuracy import accuracy, accuracy_on
 from espalier.evaluation.metrics import average_accuracy, forgetting, lca, memory_mb, tflops, transfer
-from espalier.evaluation.predict import predict
+from espalier.evaluation.predict import pictures, predict
 from espalier.evaluation.predictor import network_of
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "lca",
     "memory_mb",
     "network_of",
+    "pictures",
     "predict",
     "tflops",
     "transfer",

@@ -1,12 +1,18 @@
 """What a library says of images: the path of a task, applied. Knows nothing about how it was learned."""
 
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
 import torch
 from torch import Tensor, tensor
 
+from espalier.data.pictures import load_picture
+from espalier.data.scale import planes
 from espalier.errors import InputError
 from espalier.evaluation.predictor import network_of
-from espalier.library import Library
-from espalier.streams.transforms import normalise
+from espalier.library import Library, TaskEntry
+from espalier.streams.transforms import normalise, to_channels
 
 AT_ONCE = 1024  # images
 
@@ -16,11 +22,10 @@ def predict(library: Library, task: str, images: Tensor) -> Tensor:
 
     The classes are `library.tasks[task].info["classes"]`, in the order of the logits. All is computed on the CPU.
     """
-    if task not in library.tasks:
-        raise InputError(f"the library {library.folder} has no task {task!r}; it has {', '.join(library.tasks)}.")
+    entry = _entry(library, task)
     if not isinstance(images, Tensor) or images.dtype != torch.uint8:
-        raise InputError(f"images are a tensor of uint8, 0 to 255, not {getattr(images, 'dtype', type(images))}.")
-    entry = library.tasks[task]
+        given = images.dtype if isinstance(images, Tensor) else type(images).__name__
+        raise InputError(f"images are a torch tensor of uint8, 0 to 255, not {given}.")
     shape = entry.info["image"]
     if list(images.shape[1:]) != shape:
         raise InputError(f"task {task!r} takes images of shape {shape}, not {list(images.shape[1:])}; scale them.")
@@ -28,3 +33,18 @@ def predict(library: Library, task: str, images: Tensor) -> Tensor:
     network, states = network_of(library, task), library.states(task)
     parts = torch.split(images.cpu(), AT_ONCE)
     return torch.cat([network.forward(states, normalise(part, mean, std)) for part in parts])
+
+
+def pictures(library: Library, task: str, paths: Iterable[Path | str]) -> Tensor:
+    """Picture files as `predict` takes them for `task`: upright, cut square and scaled as own images are."""
+    channels, size, _ = _entry(library, task).info["image"]
+    loaded = [load_picture(Path(path), size) for path in paths]
+    if not loaded:
+        raise InputError("there is no picture; name at least one file.")
+    return to_channels(torch.from_numpy(planes(np.stack(loaded), size)), channels)
+
+
+def _entry(library: Library, task: str) -> TaskEntry:
+    if task not in library.tasks:
+        raise InputError(f"the library {library.folder} has no task {task!r}; it has {', '.join(library.tasks)}.")
+    return library.tasks[task]

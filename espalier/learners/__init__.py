@@ -3,7 +3,7 @@
 from espalier.learners.lesson import Learned, Learner, Lesson
 from espalier.learners.mntdp_d import MntdpD
 from espalier.learners.prior import Prior
-from espalier.learners.registry import LEARNERS, entry, learner
+from espalier.learners.registry import LEARNERS, entry
 from espalier.learners.space import Space
 
 __all__ = ["LEARNERS", "Learned", "Learner", "Lesson", "MntdpD", "Prior", "Space", "entry", "learner"]

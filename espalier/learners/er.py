@@ -26,7 +26,7 @@ from espalier.learners.episodic import Memory, reservoir, ring
 from espalier.learners.lesson import Learned, Lesson, Path, all_fresh, paper_flops, to_device
 from espalier.learners.options import option
 from espalier.library import Change, TaskEntry
-from espalier.nets import State, backbone, split_name
+from espalier.nets import State, backbone
 from espalier.training import Copy, Rules, Trained, best
 from espalier.training.rules import Outputs
 
@@ -122,7 +122,7 @@ def _heads(lesson: Lesson) -> tuple[dict[str, State], str]:
     or on the fully connected backbone the one of tasks with as many classes."""
     device = lesson.task.train.x.device
     heads = {path[-1]: to_device(lesson.library.state(path[-1]), device) for path in lesson.paths().values()}
-    if split_name(lesson.backbone.name)[0] == "fc":
+    if lesson.backbone.plain_name == "fc":
         for module, state in heads.items():
             if _width(state) == lesson.task.n_classes:
                 return heads, module

@@ -3,6 +3,8 @@
 from dataclasses import field, fields, is_dataclass
 from typing import Any
 
+from espalier.errors import InputError
+
 
 def option(default: Any, meaning: str) -> Any:
     return field(default=default, metadata={"meaning": meaning})
@@ -18,6 +20,8 @@ def described(learner: Any) -> str:
     added later, with a default that changes nothing, does not make another run of it. What tells itself in its own
     way, and not as dataclasses do, is left to it."""
     name = type(learner).__name__
+    if repr(learner) == object.__repr__(learner):  # its place in memory, another in every process
+        raise InputError(f"{name} does not tell its values, by which a run is known; make it a dataclass.")
     if not is_dataclass(learner) or not repr(learner).startswith(f"{name}("):
         return repr(learner)
     values = [(f.name, getattr(learner, f.name)) for f in fields(learner) if getattr(learner, f.name) != f.default]

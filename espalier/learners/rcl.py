@@ -22,7 +22,7 @@ from espalier.learners.lesson import Learned, Lesson, all_fresh, to_device
 from espalier.learners.options import option
 from espalier.learners.rcl_controller import Controller
 from espalier.library import Change, TaskEntry
-from espalier.nets import State, parameters, split_name, with_widths
+from espalier.nets import State, parameters, with_widths
 from espalier.nets.pieces import uniform
 from espalier.training import Candidate, Copy, Rules, Setting, Trained, best
 from espalier.training.cost import forward_flops
@@ -40,8 +40,8 @@ class Rcl:
     controller_lr: float = option(0.03, "learning rate of the controller")
 
     def learn(self, lesson: Lesson) -> Learned:
-        name = lesson.backbone.name
-        if split_name(name)[0] != "fc":
+        if lesson.backbone.plain_name != "fc":
+            name = lesson.backbone.name
             raise InputError(f"rcl works with the fully connected backbone only, not {name!r}; use --backbone fc.")
         if not lesson.library.tasks:
             learned = lesson.keep_best([all_fresh(lesson)])

@@ -113,31 +113,6 @@ LEARNERS: dict[str, Entry] = {
     ),
 }
 
-LEARNERS |= {
-    name: Entry(
-        Ewc(online=online),
-        does,
-        "copies of the last task's blocks under the penalty, a fresh head",
-        keeps,
-        forgets=True,
-        tuned="strength",
-    )
-    for name, online, does, keeps in (
-        (
-            "ewc",
-            False,
-            "one network trained on, its weights held where earlier tasks need them",
-            "one network, a head per task, and for each task a Fisher matrix's diagonal and the weights it is for",
-        ),
-        (
-            "online-ewc",
-            True,
-            "ewc with one decayed Fisher matrix for all tasks",
-            "one network, a head per task, one Fisher matrix's diagonal and the weights it is for",
-        ),
-    )
-}
-
 HAT = Entry(
     Hat(),
     "one network for all tasks; each learns which units it uses, and those stay as they are",
@@ -145,6 +120,22 @@ HAT = Entry(
     "one network, and for every task a head, its gates and its batch-norm statistics",
 )
 LEARNERS |= {
+    "ewc": Entry(
+        Ewc(),
+        "one network trained on, its weights held where earlier tasks need them",
+        "copies of the last task's blocks under the penalty, a fresh head",
+        "one network, a head per task, and for each task a Fisher matrix's diagonal and the weights it is for",
+        forgets=True,
+        tuned="strength",
+    ),
+    "online-ewc": Entry(
+        Ewc(online=True),
+        "ewc with one decayed Fisher matrix for all tasks",
+        "copies of the last task's blocks under the penalty, a fresh head",
+        "one network, a head per task, one Fisher matrix's diagonal and the weights it is for",
+        forgets=True,
+        tuned="strength",
+    ),
     "er": Entry(
         Er(),
         "one network trained on, with 15 remembered images of every class: it forgets little",
@@ -189,7 +180,3 @@ def entry(name: str) -> Entry:
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise InputError(f"there is no learner {name!r}; {hint}the learners are {', '.join(LEARNERS)}.")
     return LEARNERS[name]
-
-
-def learner(name: str) -> Learner:
-    return entry(name).learner

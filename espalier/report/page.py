@@ -1,6 +1,6 @@
 """One HTML page about finished runs, with nothing to load from elsewhere. The words and looks are in `page.html`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from markupsafe import Markup
 from espalier.errors import InputError
 from espalier.files import write_bytes
 from espalier.report.picture import library_svg, module_users
+from espalier.report.records import part
 from espalier.report.runs import Finished, summary
 
 
@@ -43,16 +44,11 @@ def _section(run: Finished) -> dict[str, Any]:
         "places": len(run.tasks) * len(run.blocks),
         "used": len(used),
         "idle": len(run.modules) - len(used),
-        "data": _parts(run.settings, "data"),
-        "protocol": _parts(run.settings, "protocol_details"),
-        "versions": _parts(run.settings, "versions"),
-        "hardware": _parts(run.settings, "hardware"),
+        "data": part(run.settings, "data"),
+        "protocol": part(run.settings, "protocol_details"),
+        "versions": part(run.settings, "versions"),
+        "hardware": part(run.settings, "hardware"),
     }
-
-
-def _parts(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = settings.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 def _facts(table: object) -> str:

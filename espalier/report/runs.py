@@ -7,17 +7,9 @@ from typing import Any
 
 from espalier.evaluation.metrics import transfer
 from espalier.library import Library, ModuleEntry
-from espalier.report.records import (
-    FIGURES,
-    WORDS,
-    Recorded,
-    damaged_result,
-    find_runs,
-    home,
-    read_events,
-    read_recorded,
-)
+from espalier.report.records import Recorded, events_of, find_runs, home, read_recorded
 from espalier.runs.records import Event
+from espalier.runs.result import FIGURES, WORDS, damaged_result
 
 
 @dataclass(frozen=True)
@@ -117,8 +109,7 @@ def _transfer(run: Recorded, runs: Sequence[Recorded]) -> float | None:
 
 def _read_run(folder: Path) -> Finished:
     recorded = read_recorded(folder)
-    where = home(folder, recorded.result)
-    library = Library.open(where / "library")
+    library = Library.open(home(folder, recorded.result) / "library")
     matrix = recorded.result["accuracy"]
     if len(matrix) != len(library.tasks):
         what = f"'accuracy' does not have a row for each of the {len(library.tasks)} tasks in the library"
@@ -127,7 +118,7 @@ def _read_run(folder: Path) -> Finished:
         TaskColumn(name, str(entry.info.get("dataset", name)), entry.path, matrix[index][index], matrix[-1][index])
         for index, (name, entry) in enumerate(library.tasks.items())
     ]
-    copies = _copies(read_events(where / "records.jsonl"), library.blocks)
+    copies = _copies(events_of(recorded), library.blocks)
     modules = {
         name: Module(name, entry.block, entry.numbers, _trainer(entry, tasks), _stored(copies.get(name), library))
         for name, entry in library.modules.items()

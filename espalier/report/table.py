@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from espalier.errors import InputError
 from espalier.learners import LEARNERS
 from espalier.report.published import MEAN, Figures, Published, find, published_learners
-from espalier.report.records import Recorded, find_runs, read_recorded, task_titles
+from espalier.report.records import Recorded, find_runs, part, read_recorded, task_titles
 from espalier.report.runs import Row, summary
 from espalier.streams import STREAMS
 
@@ -236,14 +236,14 @@ def _mean_run(five: Sequence[_Run], name: str) -> _Run:
 
 
 def _partial(made: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    states = [(name, state) for settings in made for name, state in _part(settings, "data").items()]
+    states = [(name, state) for settings in made for name, state in part(settings, "data").items()]
     return tuple(
         sorted({name for name, state in states if isinstance(state, dict) and state.get("state") == "partial"})
     )
 
 
 def _hardware(made: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    return _each_once(_machine(_part(settings, "hardware")) for settings in made)
+    return _each_once(_machine(part(settings, "hardware")) for settings in made)
 
 
 def _machine(facts: Mapping[str, Any]) -> str:
@@ -253,7 +253,7 @@ def _machine(facts: Mapping[str, Any]) -> str:
 
 def _versions(made: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Without that of the source, which is another for almost every run."""
-    versions = (_part(settings, "versions") for settings in made)
+    versions = (part(settings, "versions") for settings in made)
     return _each_once(
         ", ".join(f"{name} {value}" for name, value in each.items() if name != "code") for each in versions
     )
@@ -261,11 +261,6 @@ def _versions(made: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 def _each_once(words: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, words)))
-
-
-def _part(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = settings.get(key)
-    return value if isinstance(value, dict) else {}
 
 
 # Order: that of the registries; what is not in them comes last

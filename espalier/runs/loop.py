@@ -2,7 +2,7 @@
 
 A run folder holds `run.json` (what was asked, versions, hardware, data), `records.jsonl` (what happened), the library
 and, at the end, `result.json`. Learning a task is committed to the library whole or not at all; a run that was killed
-goes on behind the last committed task and ends with the same result.
+goes on behind the last committed task and ends with the same result. So does a finished run whose stream has grown.
 """
 
 import json
@@ -16,11 +16,10 @@ from typing import Any
 
 import torch
 
-from espalier.data.folder import DataFolder
 from espalier.device import as_in_runs, named
 from espalier.errors import InputError
 from espalier.evaluation import accuracy, accuracy_on, average_accuracy, forgetting, lca, memory_mb, network_of, tflops
-from espalier.files import read_json, write_json
+from espalier.files import write_json
 from espalier.learners import Learner
 from espalier.learners.lesson import Learned, Lesson, to_device
 from espalier.learners.options import described
@@ -28,8 +27,9 @@ from espalier.library import Change, Library, State, TaskEntry
 from espalier.nets import Backbone, Block, backbone, split_name
 from espalier.runs.hardware import hardware, versions
 from espalier.runs.records import Records
+from espalier.runs.result import read_result, read_table
 from espalier.runs.settings import Settings
-from espalier.streams import Task, stream
+from espalier.streams import Stream, Task, TaskSpec
 from espalier.streams.task import Split
 from espalier.training import protocol
 from espalier.training.job import Speed
@@ -54,12 +54,12 @@ Watch = Callable[[Moment], None]
 
 @dataclass(frozen=True, eq=False)
 class Order:
-    """A run that is asked for: what, where, with which images, and who watches."""
+    """A run that is asked for: what, where, on which tasks, and who watches."""
 
     folder: Path
     settings: Settings
     learner: Learner
-    data: DataFolder | str | Path | None
+    stream: Stream
     device: str
     watch: Watch
     judged_on_val: bool = False  # the result has the mean validation accuracy on all tasks at the end, too
@@ -67,50 +67,53 @@ class Order:
 
 def run_in(order: Order) -> dict[str, Any]:
     """Do a run in its folder, or what is left of it, and return its result. A finished run is not done again."""
-    result = order.folder / "result.json"
-    check_begun(order.folder, asked_for(order.settings, described(order.learner)))
-    if result.is_file():
-        return finished(result)
+    check_begun(order.folder, asked_for(order, described(order.learner)))
+    result = result_of(order)
+    if result is not None:
+        return result
     with _threads(order.settings), as_in_runs(order.device):
         return _Loop(order).run()
 
 
 def begin_in(order: Order) -> None:
     """Learn the first task of a run in its folder, unless it has been learned."""
-    check_begun(order.folder, asked_for(order.settings, described(order.learner)))
-    if (order.folder / "result.json").is_file():
-        return
+    check_begun(order.folder, asked_for(order, described(order.learner)))
     with _threads(order.settings), as_in_runs(order.device):
         _Loop(order).begin()
 
 
-def asked_for(settings: Settings, learner: str) -> dict[str, Any]:
+def asked_for(order: Order, learner: str) -> dict[str, Any]:
     """Everything that a run depends on, as it is read back from `run.json`; `learner` tells all of its values."""
-    details = {"protocol_details": asdict(protocol(settings.protocol)), "learner_details": learner}
-    asked: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **asdict(settings), **details}))
+    details = {
+        "protocol_details": asdict(protocol(order.settings.protocol)),
+        "learner_details": learner,
+        "tasks": [described(spec) for spec in order.stream.specs],
+    }
+    asked: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **asdict(order.settings), **details}))
     return asked
 
 
 def check_begun(folder: Path, asked: dict[str, Any]) -> None:
-    """A folder that another run has begun is refused."""
+    """A folder that another run has begun is refused; but tasks may have been added at the end."""
     if not (folder / "run.json").is_file():
         return
-    begun = read_json(folder / "run.json")
-    if not isinstance(begun, dict) or any(begun.get(k) != v for k, v in asked.items()):
-        raise InputError(f"{folder} was begun with other settings; remove it or choose another --out.")
+    begun = read_table(folder / "run.json")
+    begun.setdefault("tasks", [])  # older folders do not tell them
+    known = len(begun["tasks"]) if isinstance(begun["tasks"], list) else 0
+    expected = {**asked, "tasks": asked["tasks"][:known]}
+    other = [key for key, value in expected.items() if begun.get(key) != value]
+    if other:
+        raise InputError(
+            f"{folder} was begun with other settings ({', '.join(other)} in its run.json); remove it or choose another "
+            f"--out."
+        )
 
 
-def finished(path: Path) -> dict[str, Any]:
-    result = read_json(path)
-    metrics = result.get("metrics") if isinstance(result, dict) else None
-    if (
-        not isinstance(metrics, dict)
-        or not all(isinstance(value, float | int) for value in metrics.values())
-        or not metrics
-    ):
-        raise InputError(f"{path} is damaged; remove it and give the same command again: what was learned is kept.")
-    finished: dict[str, Any] = result
-    return finished
+def result_of(order: Order) -> dict[str, Any] | None:
+    """What the run came to, if it has finished with all tasks that its stream has now."""
+    path = order.folder / "result.json"
+    result = read_result(path) if path.is_file() else None
+    return result if result and len(result["accuracy"]) == len(order.stream) else None
 
 
 @contextmanager
@@ -131,13 +134,26 @@ class _Loop:
     """The run loop, and what it knows while it runs."""
 
     def __init__(self, order: Order) -> None:
-        self.settings, self.learner, self.folder, self.watch = order.settings, order.learner, order.folder, order.watch
-        self.judged_on_val = order.judged_on_val
-        self.stream = stream(order.settings.stream, order.settings.seed, order.data)
+        self.order, self.settings, self.stream, self.folder = order, order.settings, order.stream, order.folder
         self.stream.check_there()
+        self._check_fit()
         self.device = named(order.device)
         self.protocol = protocol(order.settings.protocol)
         self.library = self._open_library()
+
+    def _check_fit(self) -> None:
+        """Modules of the first task must fit the images of all others; only the head may differ."""
+        first, shapes = self._backbone(self.stream.specs[0]), set()
+        for index, spec in enumerate(self.stream.specs):
+            if (spec.channels, spec.size) in shapes:
+                continue
+            shapes.add((spec.channels, spec.size))
+            mine = self._backbone(spec)
+            if any(_shapes(new) != _shapes(old) for new, old in zip(mine.blocks[:-1], first.blocks, strict=False)):
+                raise InputError(
+                    f"task {_task_name(index)} has images of shape {mine.image}, which the modules of the first task "
+                    f"cannot take; give all tasks images of one shape."
+                )
 
     def _open_library(self) -> Library:
         where = self.folder / "library"
@@ -145,9 +161,8 @@ class _Loop:
             return Library.open(where)
         if any(where.glob("modules/*")):
             raise InputError(f"{where} has lost its library.json; restore it, or remove the run folder to begin anew.")
-        first = self.stream.specs[0]
-        blocks = backbone(self.settings.backbone, (first.channels, first.size, first.size), len(first.classes)).blocks
-        return Library.create(where, self.settings.backbone, [block.name for block in blocks])
+        blocks = [block.name for block in self._backbone(self.stream.specs[0]).blocks]
+        return Library.create(where, self.settings.backbone, blocks)
 
     def run(self) -> dict[str, Any]:
         with self.library.writer():
@@ -195,14 +210,19 @@ class _Loop:
             )
 
     def _write_settings(self) -> None:
-        if (self.folder / "run.json").is_file():
+        path, asked = self.folder / "run.json", asked_for(self.order, described(self.order.learner))
+        if path.is_file():
+            begun = read_table(path)
+            if begun.get("tasks", asked["tasks"]) != asked["tasks"]:  # the stream has grown
+                (self.folder / "result.json").unlink(missing_ok=True)
+                write_json(path, {**begun, "tasks": asked["tasks"]})
             return
         held = {name: asdict(self.stream.data.holding(name)) for name in self.stream.datasets()}
         state = {name: {"state": h["state"], "source": h["source"], "note": h["note"]} for name, h in held.items()}
         write_json(
-            self.folder / "run.json",
+            path,
             {
-                **asked_for(self.settings, described(self.learner)),
+                **asked,
                 "data": state,
                 "versions": versions(),
                 "hardware": hardware(self.device),
@@ -216,7 +236,7 @@ class _Loop:
         on_record = {event["event"] for event in self.records.events if event["task"] == name}
         if name in self.library.tasks and "evaluated" in on_record:
             return
-        self.watch(Moment(index, len(self.stream)))
+        self.order.watch(Moment(index, len(self.stream)))
         task = self.stream[index].to(self.device)
         if name not in self.library.tasks:
             self._learn(index, name, task)
@@ -241,10 +261,9 @@ class _Loop:
 
     def _learn(self, index: int, name: str, task: Task) -> None:
         def progress(step: int, most: int, members: int, best: float) -> None:
-            self.watch(Moment(index, len(self.stream), step, most, members, best))
+            self.order.watch(Moment(index, len(self.stream), step, most, members, best))
 
-        network = self._backbone(task)
-        self._check_fits(name, network)
+        network = self._backbone(task.spec)
         start = time.perf_counter()
         lesson = Lesson(
             name,
@@ -258,25 +277,12 @@ class _Loop:
             progress,
             lambda event, what: self.records.append(event, task=name, **what),
         )
-        learned = self.learner.learn(lesson)
+        learned = self.order.learner.learn(lesson)
         seconds = round(time.perf_counter() - start, 2)
         change, path = learned.change, learned.change.tasks[name].path
         info = {**task_info(task, network, learned), "curve": self._curve(task, network, learned, path)}
         entry = TaskEntry(name, path, {**change.tasks[name].info, **info, "seconds": seconds})
         self.library.commit(Change(change.modules, {**change.tasks, name: entry}, change.extras))
-
-    def _check_fits(self, name: str, network: Backbone) -> None:
-        """Modules of earlier tasks must fit images of this task's shape; only the head may differ."""
-        for entry in list(self.library.tasks.values())[:1]:
-            channels, height, width = entry.info["image"]
-            earlier = backbone(self.settings.backbone, (channels, height, width), len(entry.info["classes"]))
-            if any(
-                _shapes(mine) != _shapes(old) for mine, old in zip(network.blocks[:-1], earlier.blocks, strict=False)
-            ):
-                raise InputError(
-                    f"task {name} has images of shape {network.image}, which the modules of the earlier tasks cannot "
-                    f"take; give all tasks images of one shape."
-                )
 
     def _curve(self, task: Task, network: Backbone, learned: Learned, path: tuple[str, ...]) -> list[float]:
         """Test accuracy of what was kept after its first steps. The learner has finished; it does not see this."""
@@ -310,9 +316,8 @@ class _Loop:
         counted = list(self.library.tasks.values())[-1].info.get("memory")
         return memory_mb(self.library.used_numbers() if counted is None else counted)
 
-    def _backbone(self, task: Task) -> Backbone:
-        channels, height, width = task.train.x.shape[1:]
-        return backbone(self.settings.backbone, (channels, height, width), task.n_classes)
+    def _backbone(self, spec: TaskSpec) -> Backbone:
+        return backbone(self.settings.backbone, (spec.channels, spec.size, spec.size), len(spec.classes))
 
     def _result(self) -> dict[str, Any]:
         matrix = [event["accuracy"] for event in self.records.events if event["event"] == "evaluated"]
@@ -326,7 +331,7 @@ class _Loop:
             "tflops_executed": tflops(sum(info["flops"] for info in infos)),
             "last_task_accuracy": matrix[-1][-1],
         }
-        if self.judged_on_val:
+        if self.order.judged_on_val:
             metrics["avg_val_accuracy"] = fmean(self._val_accuracy(i) for i in range(len(self.stream)))
         return {
             "schema": SCHEMA,

@@ -39,7 +39,7 @@ def run_many(
         raise InputError("two of these runs would share a folder; give each another stream, learner's name or seed.")
     sizes = [[len(stage) for stage in own] for own in later.values()]
     done, parts = 0, sum(map(sum, sizes))
-    cores = len(os.sched_getaffinity(0))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # macOS
     count = min(workers or cores, max(1, sum(map(max, sizes))))
     pool = ProcessPoolExecutor(
         count, multiprocessing.get_context("spawn"), initializer=_prepare, initargs=(max(1, cores // count),)

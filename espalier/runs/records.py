@@ -39,8 +39,11 @@ def read_records(path: Path) -> list[Event]:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     try:
         return [_event(line) for line in lines[:-1]]
-    except ValueError:
-        raise InputError(f"{path} is damaged; remove the whole run folder and give the same command again.") from None
+    except (ValueError, RecursionError):
+        raise InputError(
+            f"{path} is damaged (a line of it is not a record); restore it from a copy, or remove the whole run folder "
+            f"to begin anew."
+        ) from None
 
 
 def _event(line: str) -> Event:

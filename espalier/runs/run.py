@@ -10,6 +10,7 @@ from espalier.learners import Learner, entry
 from espalier.runs.loop import Order, Watch, run_in
 from espalier.runs.settings import Settings
 from espalier.runs.tuned import begin_tuned, run_tuned, try_value
+from espalier.streams import stream
 from espalier.training import protocol
 
 Data = DataFolder | str | Path | None
@@ -28,17 +29,15 @@ def run(
 
     `own_learner` is used in place of the learner that `settings.learner` names.
     """
-    if own_learner is not None:
-        return run_in(Order(Path(out) / settings.folder_name, settings, own_learner, data, device, watch))
-    order, tuned = _order(settings, Path(out), data, device, watch), entry(settings.learner).tuned
-    return run_in(order) if tuned is None else run_tuned(order, tuned)
+    order, field = _order(settings, Path(out), data, device, watch, own_learner), _tuned(settings, own_learner)
+    return run_in(order) if field is None else run_tuned(order, field)
 
 
 def stages(settings: Settings, out: Path, own_learner: Learner | None = None) -> list[list[Part]]:
     """A run as parts: those of a stage may go side by side, once all of the stage before are done. The last stage is
     one part, which returns the result."""
     last: list[Part] = [partial(run, own_learner=own_learner)]
-    field = entry(settings.learner).tuned if own_learner is None else None
+    field = _tuned(settings, own_learner)
     if field is None or (out / settings.folder_name / "result.json").is_file():
         return [last]
     values = protocol(settings.protocol).strengths
@@ -53,6 +52,19 @@ def _try(field: str, value: float, settings: Settings, out: Path, data: Data, de
     try_value(_order(settings, out, data, device), field, value)
 
 
-def _order(settings: Settings, out: Path, data: Data, device: str, watch: Watch = lambda moment: None) -> Order:
-    images = data if isinstance(data, DataFolder) else DataFolder(data)  # so that all parts read them once
-    return Order(out / settings.folder_name, settings, entry(settings.learner).learner, images, device, watch)
+def _tuned(settings: Settings, own_learner: Learner | None) -> str | None:
+    """The learner's value that is chosen on the whole stream, if there is one."""
+    return entry(settings.learner).tuned if own_learner is None else None
+
+
+def _order(
+    settings: Settings,
+    out: Path,
+    data: Data,
+    device: str,
+    watch: Watch = lambda moment: None,
+    own_learner: Learner | None = None,
+) -> Order:
+    learner = entry(settings.learner).learner if own_learner is None else own_learner
+    tasks = stream(settings.stream, settings.seed, data)
+    return Order(out / settings.folder_name, settings, learner, tasks, device, watch)

@@ -14,7 +14,7 @@ from typing import Any
 from espalier.files import new_folder, write_bytes, write_json
 from espalier.learners.options import described
 from espalier.library import Library
-from espalier.runs.loop import Moment, Order, Watch, asked_for, begin_in, check_begun, finished, run_in
+from espalier.runs.loop import Moment, Order, Watch, asked_for, begin_in, check_begun, result_of, run_in
 from espalier.runs.records import Event, read_records
 from espalier.training import protocol
 
@@ -25,8 +25,9 @@ FIRST = f"{TRIED}/first-task"
 def run_tuned(order: Order, field: str) -> dict[str, Any]:
     """Do what is left to do, one value after another, and choose."""
     begin_tuned(order, field)
-    if (order.folder / "result.json").is_file():
-        return finished(order.folder / "result.json")
+    result = result_of(order)
+    if result is not None:
+        return result
     trials = _trials(order, field)
     results = {value: run_in(trial) for value, trial in trials.items()}
     spent = _spent(order.folder / FIRST, [trial.folder for trial in trials.values()])
@@ -38,15 +39,16 @@ def run_tuned(order: Order, field: str) -> dict[str, Any]:
 def begin_tuned(order: Order, field: str) -> None:
     """Learn the first task, and let the runs of all values begin with it."""
     folder, trials = order.folder, _trials(order, field)
-    asked = asked_for(order.settings, f"{described(order.learner)} with {field} of {tuple(trials)}")
+    asked = asked_for(order, f"{described(order.learner)} with {field} of {tuple(trials)}")
     check_begun(folder, asked)
-    if (folder / "result.json").is_file():
+    if result_of(order) is not None:
         return
+    (folder / "result.json").unlink(missing_ok=True)  # of fewer tasks
     write_json(folder / "run.json", asked)
-    any_trial, places = next(iter(trials.values())), [trial.folder for trial in trials.values()]
+    places = [trial.folder for trial in trials.values()]
     _check_free(places)
     if not all(map(_begun, places)):
-        begin_in(replace(any_trial, folder=folder / FIRST, learner=order.learner, judged_on_val=False))
+        begin_in(replace(order, folder=folder / FIRST, watch=_part_of(order.watch, 0, len(trials))))
         _begin_alike(folder / FIRST, places)
 
 

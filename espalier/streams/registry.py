@@ -1,7 +1,8 @@
 """A `Stream`: tasks in order, each made when it is asked for. `stream(name)` finds one by its name."""
 
 import difflib
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,6 +37,7 @@ STREAMS: dict[str, tuple[Make, str]] = {
     "s_long_mini": (mini.s_long, "s_long on embedded images, 20 tasks"),
     "permuted_mini": (mini.permuted, "permuted MNIST on embedded images, 5 tasks"),
 }
+OURS = frozenset(STREAMS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +84,21 @@ class Stream:
                 f"{self.name} needs {names}, not found in {self.data.path}; run 'espalier data fetch {names}', or name "
                 f"the folder that holds the images with --data."
             )
+
+
+def add_stream(name: str, tasks: Sequence[TaskSpec], about: str = "added") -> None:
+    """Make a stream of own tasks known by a name, in this process.
+
+    The same name again takes its place: with more tasks at the end, a run of it goes on with these.
+    """
+    if name in OURS:
+        raise InputError(f"{name!r} is a stream already; choose another name.")
+    if not re.fullmatch(r"\w[\w.@+-]*", name):
+        raise InputError(f"{name!r} cannot name a run's folder; take letters, digits, '_', '.', '@', '+' and '-'.")
+    if not tasks:
+        raise InputError(f"{name!r} has no task; give one or more.")
+    made = list(tasks)
+    STREAMS[name] = (lambda *_: made, about)
 
 
 def stream(name: str, seed: int = 0, data: DataFolder | str | Path | None = None) -> Stream:
