@@ -20,7 +20,7 @@ lint: $(VENV)/ready
 clean:
 	rm -rf $(VENV) demo sheets
 
-# torch goes first and alone: asked for as a dependency, pip may choose a build of several gigabytes.
+# torch goes first and alone: asked for as a dependency, pip may choose another build than the pinned one.
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info[:2] in ((3, 11), (3, 12)) or sys.exit("Espalier needs Python 3.11 or 3.12: name one with make PYTHON=python3.11")'
 	@echo "Setting up $(VENV): a few minutes the first time."

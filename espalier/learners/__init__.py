@@ -6,4 +6,4 @@ from espalier.learners.prior import Prior
 from espalier.learners.registry import LEARNERS, entry
 from espalier.learners.space import Space
 
-__all__ = ["LEARNERS", "Learned", "Learner", "Lesson", "MntdpD", "Prior", "Space", "entry", "learner"]
+__all__ = ["LEARNERS", "Learned", "Learner", "Lesson", "MntdpD", "Prior", "Space", "entry"]
