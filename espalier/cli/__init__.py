@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from espalier import __version__
-from espalier.cli import bench, data, demo, learners, run, streams, table
+from espalier.cli import bench, data, demo, learners, run, streams, table, teach
 from espalier.cli.console import fail
 from espalier.errors import InputError
 
@@ -23,6 +23,8 @@ app.command("streams")(streams.show)
 app.command("learners")(learners.learners)
 app.command("run")(run.run)
 app.command("table")(table.table)
+app.command("teach")(teach.teach)
+app.command("ask")(teach.ask)
 app.command("demo")(demo.demo)
 
 
@@ -56,7 +58,7 @@ def main() -> None:
             raise
         fail(*_explain(error))
     if code == INTERRUPTED:
-        more = "; the same command goes on from where it was" if arguments[:1] in (["run"], ["demo"]) else ""
+        more = "; the same command goes on from where it was" if arguments[:1] in (["run"], ["teach"], ["demo"]) else ""
         fail(f"interrupted{more}.", code)
     sys.exit(code)
 

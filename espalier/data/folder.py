@@ -76,6 +76,10 @@ class DataFolder:
             return Holding(name, "complete", "embedded", embedded_classes(name), note=DESCRIPTIONS[name])
         raise InputError(f"there is no dataset {name!r} in {self.path}; known are {', '.join(self.names())}.")
 
+    def has(self, name: str) -> bool:
+        """Whether any image of a dataset is there, by whatever name."""
+        return name in self.names() and self.holding(name).state != "missing"
+
     def load(self, name: str) -> Dataset:
         """The whole dataset, read anew."""
         held = self.holding(name)

@@ -3,5 +3,6 @@
 from espalier.runs.loop import Moment, Watch
 from espalier.runs.run import run
 from espalier.runs.settings import Settings
+from espalier.runs.taught import teach
 
-__all__ = ["Moment", "Settings", "Watch", "run"]
+__all__ = ["Moment", "Settings", "Watch", "run", "teach"]

@@ -87,7 +87,7 @@ def asked_for(order: Order, learner: str) -> dict[str, Any]:
     details = {
         "protocol_details": asdict(protocol(order.settings.protocol)),
         "learner_details": learner,
-        "tasks": [described(spec) for spec in order.stream.specs],
+        "tasks": [spec.told() for spec in order.stream.specs],
     }
     asked: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **asdict(order.settings), **details}))
     return asked
@@ -135,7 +135,6 @@ class _Loop:
 
     def __init__(self, order: Order) -> None:
         self.order, self.settings, self.stream, self.folder = order, order.settings, order.stream, order.folder
-        self.stream.check_there()
         self._check_fit()
         self.device = named(order.device)
         self.protocol = protocol(order.settings.protocol)
@@ -158,7 +157,10 @@ class _Loop:
     def _open_library(self) -> Library:
         where = self.folder / "library"
         if (where / "library.json").is_file():
-            return Library.open(where)
+            library = Library.open(where)
+            self.stream.check_there(since=len(library.tasks))
+            return library
+        self.stream.check_there()
         if any(where.glob("modules/*")):
             raise InputError(f"{where} has lost its library.json; restore it, or remove the run folder to begin anew.")
         blocks = [block.name for block in self._backbone(self.stream.specs[0]).blocks]
@@ -191,6 +193,8 @@ class _Loop:
         learned = zip(self.stream.specs, self.library.tasks.values(), strict=False)
         of_dataset = {spec.dataset: (index, entry.info) for index, (spec, entry) in enumerate(learned)}
         for dataset, (index, info) in of_dataset.items():
+            if not self.stream.data.has(dataset):  # it is no longer needed
+                continue
             task = self.stream[index]
             same_size = info["images"] == _sizes(task)
             if not same_size or not torch.allclose(task.mean.flatten(), torch.tensor(info["mean"]), atol=1e-5):
@@ -213,22 +217,27 @@ class _Loop:
         path, asked = self.folder / "run.json", asked_for(self.order, described(self.order.learner))
         if path.is_file():
             begun = read_table(path)
-            if begun.get("tasks", asked["tasks"]) != asked["tasks"]:  # the stream has grown
+            known = len(begun.get("tasks", asked["tasks"]))
+            if known < len(asked["tasks"]):  # the stream has grown
                 (self.folder / "result.json").unlink(missing_ok=True)
-                write_json(path, {**begun, "tasks": asked["tasks"]})
+                held = {**begun["data"], **self._held(since=known)}
+                write_json(path, {**begun, "tasks": asked["tasks"], "data": held})
             return
-        held = {name: asdict(self.stream.data.holding(name)) for name in self.stream.datasets()}
-        state = {name: {"state": h["state"], "source": h["source"], "note": h["note"]} for name, h in held.items()}
         write_json(
             path,
             {
                 **asked,
-                "data": state,
+                "data": self._held(),
                 "versions": versions(),
                 "hardware": hardware(self.device),
                 "training": asdict(Speed.of(self.device)),
             },
         )
+
+    def _held(self, since: int = 0) -> dict[str, dict[str, str]]:
+        """What was there of each dataset that is needed from a task on."""
+        held = {name: self.stream.data.holding(name) for name in self.stream.datasets(since)}
+        return {name: {"state": h.state, "source": h.source, "note": h.note} for name, h in held.items()}
 
     def _do_task(self, index: int) -> None:
         """Learn task `index` unless the library has it, evaluate unless the records say so."""

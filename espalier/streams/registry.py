@@ -68,18 +68,18 @@ class Stream:
         ]
         return "\n".join([f"{self.name}, seed {self.seed}: {len(self)} tasks", *rows])
 
-    def datasets(self) -> list[str]:
-        """The datasets it needs, in the order of their first use."""
-        return list(dict.fromkeys(spec.dataset for spec in self.specs))
+    def datasets(self, since: int = 0) -> list[str]:
+        """The datasets that it needs from a task on, in the order of their first use."""
+        return list(dict.fromkeys(spec.dataset for spec in self.specs[since:]))
 
-    def missing(self) -> list[str]:
-        """Those of its datasets that are not in the data folder."""
-        return [name for name in self.datasets() if self.data.holding(name).state == "missing"]
+    def missing(self, since: int = 0) -> list[str]:
+        """Those of these datasets that are not in the data folder."""
+        return [name for name in self.datasets(since) if self.data.holding(name).state == "missing"]
 
-    def check_there(self) -> None:
-        """An error that tells what to do, where a dataset is missing."""
-        if self.missing():
-            names = " ".join(self.missing())
+    def check_there(self, since: int = 0) -> None:
+        """An error that tells what to do, where one of them is missing."""
+        if self.missing(since):
+            names = " ".join(self.missing(since))
             raise MissingDataError(
                 f"{self.name} needs {names}, not found in {self.data.path}; run 'espalier data fetch {names}', or name "
                 f"the folder that holds the images with --data."

@@ -4,7 +4,8 @@ Knows how to make one from the other, given a data folder; knows nothing about l
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,6 +50,16 @@ class TaskSpec:
             )
         if self.background is not None and self.background not in COLOURS:
             raise InputError(f"there is no background {self.background!r}; choose one of {', '.join(COLOURS)}.")
+
+    def told(self) -> dict[str, Any]:
+        """All that is not usual about it, as JSON has it; `of` makes it again."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        unusual = {field.name: values[field.name] for field in fields(self) if values[field.name] != field.default}
+        return {**unusual, "classes": list(self.classes)}
+
+    @staticmethod
+    def of(told: Mapping[str, Any]) -> "TaskSpec":
+        return TaskSpec(**{**told, "classes": tuple(told["classes"])})
 
     @property
     def title(self) -> str:

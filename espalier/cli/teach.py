@@ -1,0 +1,85 @@
+"""`espalier teach`: one more task for a library. `espalier ask`: what it knows, and what it says of pictures."""
+
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Column, Table
+
+from espalier.cli.console import DataOption, console, say
+from espalier.cli.run import watching
+from espalier.data.folder import DataFolder
+from espalier.errors import InputError
+from espalier.evaluation import pictures, predict
+from espalier.library import Library
+from espalier.runs.records import read_records
+from espalier.runs.taught import teach as do_teach
+from espalier.streams import TaskSpec
+
+LibraryArgument = Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder that it lives in.")]
+
+
+def teach(
+    library: LibraryArgument,
+    dataset: Annotated[str, typer.Argument(help="A dataset by its name, as 'espalier data list' shows it.")],
+    learner: Annotated[str | None, typer.Option(help="Of a new library; else mntdp-d-plus.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="Of a new library; else resnet. On a CPU: tiny.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="Of a new library; else paper. On a CPU: quick.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    data: DataOption = None,
+) -> None:
+    """Teach a library one more task: to tell the classes of a dataset apart. What it knows it never forgets.
+
+    The same command goes on with a lesson that was stopped.
+    """
+    images = DataFolder(data)
+    task = TaskSpec(dataset, images.class_names(dataset), train=None, val=None, test=None)
+    with watching(f"{library.name} {dataset}") as watch:
+        do_teach(library, task, images, device, watch, learner=learner, backbone=backbone, protocol=protocol)
+    _show(library)
+
+
+def ask(
+    library: LibraryArgument,
+    task: Annotated[str | None, typer.Argument(help="Which of its tasks: its name, or its dataset's.")] = None,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="[PICTURE]…")] = None,
+) -> None:
+    """What a library says of pictures, as one of its tasks; without a task, what it has learned."""
+    if task is None:
+        _show(library)
+        return
+    opened = _opened(library)
+    name = _named(opened, task)
+    sure, found = predict(opened, name, pictures(opened, name, files or [])).softmax(1).max(1)
+    classes = opened.tasks[name].info["classes"]
+    for file, label, probability in zip(files or [], found.tolist(), sure.tolist(), strict=True):
+        say(f"{file}: {classes[label]} ({probability:.2f})")
+
+
+def _opened(folder: Path) -> Library:
+    if not (folder / "library").is_dir():
+        raise InputError(f"{folder} holds no library; 'espalier teach {folder} DATASET' begins one.")
+    return Library.open(folder / "library")
+
+
+def _named(library: Library, task: str) -> str:
+    """The last of the tasks with that name, or of that dataset."""
+    names = [name for name, entry in library.tasks.items() if task in (name, entry.info["dataset"])]
+    if not names:
+        known = ", ".join(f"{name} ({entry.info['dataset']})" for name, entry in library.tasks.items())
+        raise InputError(f"the library has no task {task!r}; it has {known}.")
+    return names[-1]
+
+
+def _show(folder: Path) -> None:
+    library = _opened(folder)
+    evaluated = [event for event in read_records(folder / "records.jsonl") if event["event"] == "evaluated"]
+    accuracies = evaluated[-1]["accuracy"] if evaluated else []
+    columns = (Column("task", no_wrap=True), "dataset", "classes", "test accuracy", "modules of earlier tasks")
+    table = Table(*columns, box=None, pad_edge=False)
+    for (name, entry), accuracy in zip_longest(library.tasks.items(), accuracies[: len(library.tasks)]):
+        old = [module for module in entry.path if not module.startswith(f"{name}.")]
+        measured = "" if accuracy is None else f"{accuracy:.3f}"
+        table.add_row(name, entry.info["dataset"], str(len(entry.info["classes"])), measured, " ".join(old) or "none")
+    console.print(table)

@@ -1,0 +1,125 @@
+"""A library that is taught task after task, and asked: in Python, and by its two commands."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from espalier import DataFolder, Dataset, InputError, TaskSpec, predict, run, teach
+from espalier.cli import app
+from espalier.learners import MntdpD
+from espalier.library import Library
+from espalier.streams import build_task
+from tests.small_streams import install, noise, settings, small
+
+install()
+HOW: Any = {"backbone": "tiny", "protocol": "test"}
+ONE, TWO = noise("one"), noise("second", classes=2)
+
+
+def spec(dataset: Dataset) -> TaskSpec:
+    return small(dataset.name, classes=dataset.class_names)
+
+
+def holding(tmp_path: Path, *datasets: Dataset) -> DataFolder:
+    data = DataFolder(tmp_path / "data")
+    for dataset in datasets:
+        data.add(dataset)
+    return data
+
+
+def test_a_second_task_leaves_the_answers_of_the_first(tmp_path: Path) -> None:
+    data, folder = holding(tmp_path, ONE, TWO), tmp_path / "known"
+    assert len(teach(folder, spec(ONE), data, **HOW)["accuracy"]) == 1
+    images = build_task(spec(ONE), data, 0).test.x
+    before = predict(Library.open(folder / "library"), "t1", images)
+    assert len(teach(folder, spec(TWO), data)["accuracy"]) == 2
+    library = Library.open(folder / "library")
+    assert [entry.info["dataset"] for entry in library.tasks.values()] == ["one", "second"]
+    assert torch.equal(predict(library, "t1", images), before)
+
+
+def test_images_of_earlier_tasks_are_not_needed_again(tmp_path: Path) -> None:
+    teach(tmp_path / "a", spec(ONE), holding(tmp_path, ONE), **HOW)
+    apart = teach(tmp_path / "a", spec(TWO), holding(tmp_path, TWO))
+    for dataset in (ONE, TWO):
+        together = teach(tmp_path / "b" / "a", spec(dataset), holding(tmp_path, ONE, TWO), **HOW)
+    assert apart["accuracy"] == together["accuracy"]
+
+
+def test_a_task_that_is_known_is_not_learned_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, folder = holding(tmp_path, ONE), tmp_path / "known"
+    first = teach(folder, spec(ONE), data, **HOW)
+    monkeypatch.setattr(MntdpD, "learn", None)
+    assert teach(folder, spec(ONE), data) == first
+
+
+def test_a_lesson_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, folder = holding(tmp_path, ONE, TWO), tmp_path / "known"
+    teach(folder, spec(ONE), data, **HOW)
+
+    def stopped(self: object, lesson: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MntdpD, "learn", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            teach(folder, spec(TWO), data)
+    assert len(teach(folder, spec(TWO), data)["accuracy"]) == 2
+
+
+def test_what_was_begun_otherwise_is_refused(tmp_path: Path) -> None:
+    data, folder = holding(tmp_path, ONE), tmp_path / "known"
+    with pytest.raises(InputError, match="finetune forgets"):
+        teach(folder, spec(ONE), data, learner="finetune")
+    assert not folder.exists()
+    teach(folder, spec(ONE), data, **HOW)
+    with pytest.raises(InputError, match="begun with --backbone tiny"):
+        teach(folder, spec(ONE), data, backbone="fc")
+    run(settings("independent"), tmp_path)
+    with pytest.raises(InputError, match="a run of the stream small_mini"):
+        teach(tmp_path / settings("independent").folder_name, spec(ONE), data)
+    for damage in ('{"stream": "x"}', '{"tasks": [1]}', "{}"):
+        (folder / "run.json").write_text(damage)
+        with pytest.raises(InputError, match="does not tell what was taught"):
+            teach(folder, spec(ONE), data)
+
+
+def test_a_spec_is_the_same_after_json() -> None:
+    for made in (spec(ONE), TaskSpec("mnist", ("1", "2"), 5, None, background="red"), small("letters", permutation=3)):
+        assert TaskSpec.of(json.loads(json.dumps(made.told()))) == made
+
+
+def test_a_library_is_taught_and_asked_by_commands(tmp_path: Path) -> None:
+    for name, shade in (("dark", 20), ("light", 200)):
+        (tmp_path / "tones" / name).mkdir(parents=True)
+        for i in range(12):
+            Image.new("RGB", (32, 32), (shade + i, shade, shade)).save(tmp_path / "tones" / name / f"{i}.png")
+    data, folder = str(tmp_path / "data"), str(tmp_path / "known")
+
+    def command(*arguments: str) -> str:
+        told = CliRunner().invoke(app, list(arguments))
+        assert told.exit_code == 0, told.output
+        return told.output
+
+    command("data", "pack", str(tmp_path / "tones"), "--data", data)
+    shown = command("teach", folder, "tones", "--data", data, "--backbone", "tiny", "--protocol", "test")
+    assert shown.splitlines()[-1].split()[:4] == ["t1", "tones", "2", "1.000"]
+    assert command("ask", folder).splitlines()[-1] == shown.splitlines()[-1]
+    picture = str(tmp_path / "tones" / "light" / "3.png")
+    assert f"{picture}: light (" in command("ask", folder, "tones", picture)
+    for wrong, words in (((folder, "tone"), "has no task 'tone'"), ((folder, "t1"), "no picture")):
+        assert words in str(CliRunner().invoke(app, ["ask", *wrong]).exception)
+    assert "holds no library" in str(CliRunner().invoke(app, ["ask", str(tmp_path)]).exception)
+
+
+def test_the_name_of_a_library_is_that_of_its_folder_when_it_was_begun(tmp_path: Path) -> None:
+    data = holding(tmp_path, ONE, TWO)
+    teach(tmp_path / "before", spec(ONE), data, **HOW)
+    (tmp_path / "before").rename(tmp_path / "after")
+    result = teach(tmp_path / "after", spec(TWO), data)
+    assert result["stream"] == "before"
