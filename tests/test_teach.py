@@ -76,6 +76,8 @@ def test_what_was_begun_otherwise_is_refused(tmp_path: Path) -> None:
     data, folder = holding(tmp_path, ONE), tmp_path / "known"
     with pytest.raises(InputError, match="finetune forgets"):
         teach(folder, spec(ONE), data, learner="finetune")
+    with pytest.raises(InputError, match="the name of a stream"):
+        teach(tmp_path / "s_minus", spec(ONE), data, **HOW)
     assert not folder.exists()
     teach(folder, spec(ONE), data, **HOW)
     with pytest.raises(InputError, match="begun with --backbone tiny"):

@@ -40,8 +40,10 @@ def teach(
 def _known(folder: Path, how: dict[str, str]) -> tuple[Settings, tuple[TaskSpec, ...]]:
     """What a folder was begun with, and its tasks."""
     if not (folder / "run.json").is_file():
-        chosen = USUAL | how
-        settings = Settings(folder.resolve().name, chosen["learner"], chosen["backbone"], chosen["protocol"])
+        chosen, name = USUAL | how, folder.resolve().name
+        if name in STREAMS:
+            raise InputError(f"{name} is the name of a stream; choose another for the library's folder.")
+        settings = Settings(name, chosen["learner"], chosen["backbone"], chosen["protocol"])
         if entry(settings.learner).forgets:
             raise InputError(f"{settings.learner} forgets what it was taught; choose another --learner.")
         return settings, ()
