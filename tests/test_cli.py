@@ -206,7 +206,11 @@ def test_a_run_that_cannot_be_is_one_sentence(arguments: list[str], words: list[
 @pytest.mark.skipif(os.name != "posix", reason="no such signal here")
 def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "espalier", "run", "s_minus_mini", "independent", "--out", str(tmp_path)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+    def heard() -> None:  # a shell's background jobs are deaf to it, and so are their children
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heard)
     assert process.stderr is not None
     assert "task 1 of 6" in process.stderr.readline()
     process.send_signal(signal.SIGINT)
