@@ -18,8 +18,9 @@ from espalier.library import Library
 from espalier.nets import EVAL, backbone, is_buffer, parameters
 from espalier.nets.layers import alone
 from espalier.runs import Settings, run, tuned
-from espalier.runs.loop import Order, run_in
+from espalier.runs.loop import run_in
 from espalier.runs.many import run_many
+from espalier.runs.order import Order
 from espalier.runs.records import read_records
 from espalier.streams import stream
 from espalier.streams.registry import STREAMS
@@ -340,16 +341,20 @@ def test_while_another_process_tries_a_strength_no_other_is_tried(
     assert (tried / "strength-1/records.jsonl").read_bytes() == before
 
 
-def test_a_trial_that_another_process_has_begun_is_left_alone(tmp_path: Path) -> None:
+def test_a_trial_that_has_begun_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_default_dtype(torch.float32)
     run(settings("ewc"), tmp_path)
+    (tmp_path / settings("ewc").folder_name / "result.json").unlink()
     tried = tmp_path / settings("ewc").folder_name / "tried"
     begun, first = tried / "strength-1", (tried / "first-task/records.jsonl").read_bytes()
     before = (begun / "records.jsonl").read_bytes()
     assert len(before) > len(first)
-    tuned._begin_alike(tried / "first-task", [begun, tried / "new"])
+    shutil.rmtree(tried / "strength-100")
+    monkeypatch.setattr(tuned, "run_in", None)
+    with pytest.raises(TypeError):
+        run(settings("ewc"), tmp_path)
     assert (begun / "records.jsonl").read_bytes() == before
-    assert (tried / "new/records.jsonl").read_bytes() == first
+    assert (tried / "strength-100/records.jsonl").read_bytes() == first
 
 
 def test_the_operations_of_the_fisher_matrix_are_counted(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Streams of own tasks that grow: a run goes on with what is new, as if it had known it from the beginning."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 
 from espalier import InputError, Settings, TaskSpec, add_stream, predict, run, stream
 from espalier.learners import MntdpD
+from espalier.learners.ewc import Ewc
 from espalier.library import Library
 from espalier.runs.records import read_records
 from espalier.streams import STREAMS
@@ -77,18 +79,40 @@ def test_tasks_that_are_known_must_stay(other: list[TaskSpec], tmp_path: Path) -
     assert learned(TASKS[:2], tmp_path) == first
 
 
-def test_a_run_that_is_growing_is_not_shown_as_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    learned(TASKS[:2], tmp_path)
+@pytest.mark.parametrize(("learner", "kind"), [("mntdp-d", MntdpD), ("online-ewc", Ewc)])
+def test_a_run_that_is_growing_is_not_shown_as_finished(
+    learner: str, kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned(TASKS[:2], tmp_path, learner)
 
     def never(self: object, lesson: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(MntdpD, "learn", never)
+        patch.setattr(kind, "learn", never)
         with pytest.raises(KeyboardInterrupt):
-            learned(TASKS, tmp_path)
-    assert not (tmp_path / asked().folder_name / "result.json").exists()
+            learned(TASKS, tmp_path, learner)
+    assert not (tmp_path / asked(learner).folder_name / "result.json").exists()
+    assert len(learned(TASKS, tmp_path, learner)["accuracy"]) == 3
+
+
+def test_a_mistaken_task_that_was_never_learned_can_be_put_right(tmp_path: Path) -> None:
+    first = learned(TASKS[:1], tmp_path)
+    wrong = small("digits", classes=("1", "eleven"))
+    with pytest.raises(InputError, match="no class 'eleven'"):
+        learned([TASKS[0], wrong], tmp_path)
+    assert learned(TASKS[:1], tmp_path) == first, "nothing has changed"
+    grown = learned(TASKS[:2], tmp_path)
+    assert without_seconds(grown) == without_seconds(learned(TASKS[:2], tmp_path / "whole"))
+
+
+def test_a_folder_of_an_older_version_that_does_not_tell_its_tasks_goes_on(tmp_path: Path) -> None:
+    learned(TASKS[:2], tmp_path)
+    path = tmp_path / asked().folder_name / "run.json"
+    begun = json.loads(path.read_text())
+    path.write_text(json.dumps({key: value for key, value in begun.items() if key != "tasks"}))
     assert len(learned(TASKS, tmp_path)["accuracy"]) == 3
+    assert len(json.loads(path.read_text())["tasks"]) == 3
 
 
 def test_images_that_do_not_fit_are_refused_before_anything_is_learned(tmp_path: Path) -> None:

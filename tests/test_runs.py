@@ -268,6 +268,7 @@ def test_picture_files_are_answered(uninterrupted: Path, tmp_path: Path) -> None
         pictures(library, "t1", [])
     with pytest.raises(InputError, match="cannot be opened"):
         pictures(library, "t1", [tmp_path / "gone.png"])
+    assert torch.equal(pictures(library, "t1", str(files[1])), x[1:2]), "one path is one picture"
 
 
 def test_many_images_are_answered_as_few_are(uninterrupted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,21 +280,47 @@ def test_many_images_are_answered_as_few_are(uninterrupted: Path, monkeypatch: p
     assert predict(library, "t1", images[:0]).shape == (0, 5)
 
 
-def test_a_run_begun_with_other_settings_is_refused(tmp_path: Path) -> None:
+def test_a_run_begun_with_other_settings_is_refused(uninterrupted: Path, tmp_path: Path) -> None:
+    folder = tmp_path / uninterrupted.name
+    shutil.copytree(uninterrupted, folder)
+    (folder / "run.json").write_text(json.dumps({"schema": 1, "stream": "another"}))
+    with pytest.raises(InputError, match=r"begun with other settings \(stream, learner"):
+        run(settings("mntdp-d"), tmp_path)
+    (folder / "run.json").unlink()
+    with pytest.raises(InputError, match=r"lost its run\.json"):
+        run(settings("mntdp-d"), tmp_path)
+
+
+def test_a_folder_in_which_nothing_was_learned_is_as_good_as_new(tmp_path: Path) -> None:
     folder = tmp_path / settings("independent").folder_name
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"schema": 1, "stream": "another"}))
-    with pytest.raises(InputError, match="begun with other settings"):
-        run(settings("independent"), tmp_path)
+    Library.create(folder / "library", "fc", ["dense"])
+    run(settings("independent"), tmp_path)
+    assert json.loads((folder / "run.json").read_text())["stream"] == "small_mini"
+    assert Library.open(folder / "library").backbone == "tiny"
+
+
+def test_a_value_that_another_version_does_not_know_does_not_end_a_run(uninterrupted: Path, tmp_path: Path) -> None:
+    folder = tmp_path / uninterrupted.name
+    shutil.copytree(uninterrupted, folder)
+    begun = json.loads((folder / "run.json").read_text())
+    begun["protocol_details"] = {k: v for k, v in begun["protocol_details"].items() if k != "flip"} | {"later": 1}
+    (folder / "run.json").write_text(json.dumps(begun))
+    assert run(settings("mntdp-d"), tmp_path)["learner"] == "mntdp-d"
+    begun["protocol_details"]["batch"] += 1
+    (folder / "run.json").write_text(json.dumps(begun))
+    with pytest.raises(InputError, match=r"other settings \(protocol_details"):
+        run(settings("mntdp-d"), tmp_path)
 
 
 @pytest.mark.parametrize("content", ["[]", "7", "null"])
-def test_a_run_json_that_says_nothing_is_refused(content: str, tmp_path: Path) -> None:
-    folder = tmp_path / settings("independent").folder_name
-    folder.mkdir()
+def test_a_run_json_that_says_nothing_is_refused(content: str, uninterrupted: Path, tmp_path: Path) -> None:
+    folder = tmp_path / uninterrupted.name
+    shutil.copytree(uninterrupted, folder)
     (folder / "run.json").write_text(content)
     with pytest.raises(InputError, match="not a table of values"):
-        run(settings("independent"), tmp_path)
+        run(settings("mntdp-d"), tmp_path)
 
 
 def test_a_run_does_not_go_on_with_other_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

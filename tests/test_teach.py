@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from espalier import DataFolder, Dataset, InputError, TaskSpec, predict, run, teach
+from espalier import DataFolder, Dataset, InputError, TaskSpec, pictures, predict, run, teach
 from espalier.cli import app
 from espalier.learners import MntdpD
 from espalier.library import Library
@@ -69,13 +69,73 @@ def test_a_lesson_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.M
         patch.setattr(MntdpD, "learn", stopped)
         with pytest.raises(KeyboardInterrupt):
             teach(folder, spec(TWO), data)
-    assert len(teach(folder, spec(TWO), data)["accuracy"]) == 2
+    whole = [teach(tmp_path / "whole" / "known", spec(each), data, **HOW) for each in (ONE, TWO)][-1]
+    assert teach(folder, spec(TWO), data)["accuracy"] == whole["accuracy"]
+
+
+def test_a_lesson_that_was_not_learned_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, data = tmp_path / "known", holding(tmp_path, ONE, TWO)
+
+    def stopped(self: object, lesson: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MntdpD, "learn", stopped)
+        for how in (HOW, {"backbone": "fc-x0.02", "protocol": "test"}):
+            with pytest.raises(KeyboardInterrupt):
+                teach(folder, spec(ONE), data, **how)
+    teach(folder, spec(ONE), data, **HOW)
+    with monkeypatch.context() as patch:
+        patch.setattr(MntdpD, "learn", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            teach(folder, spec(TWO), data)
+    with pytest.raises(InputError, match="no class 'c9'"):
+        teach(folder, small("second", classes=("c0", "c9")), data)
+    other = noise("other", classes=2)
+    result = teach(folder, spec(other), holding(tmp_path, other))
+    assert len(result["accuracy"]) == 2
+    assert [entry.info["dataset"] for entry in Library.open(folder / "library").tasks.values()] == ["one", "other"]
+
+
+def test_other_images_of_a_known_dataset_do_not_matter(tmp_path: Path) -> None:
+    folder = tmp_path / "known"
+    teach(folder, spec(ONE), holding(tmp_path, ONE), **HOW)
+    changed = noise("one", low=50)
+    assert len(teach(folder, spec(TWO), holding(tmp_path, changed, TWO))["accuracy"]) == 2
+    fewer = small("one", classes=ONE.class_names[:2])
+    assert len(teach(folder, fewer, holding(tmp_path, changed))["accuracy"]) == 3
+
+
+def test_the_name_of_a_dataset_is_a_task_with_images_as_the_library_has_them(tmp_path: Path) -> None:
+    data, folder = holding(tmp_path, ONE, TWO), tmp_path / "known"
+    teach(folder, "one", data, **HOW)
+    teach(folder, "second", data)
+    entries = Library.open(folder / "library").tasks.values()
+    assert [entry.info["image"] for entry in entries] == [[3, 32, 32]] * 2
+    teach(tmp_path / "small", spec(ONE), data, **HOW)
+    teach(tmp_path / "small", "second", data)
+    entries = Library.open(tmp_path / "small" / "library").tasks.values()
+    assert [entry.info["image"] for entry in entries] == [[3, 8, 8]] * 2
+
+
+def test_pictures_are_changed_as_the_task_changes_them(tmp_path: Path) -> None:
+    grey = small("digits", background="red", permutation=3)
+    data = DataFolder(tmp_path)
+    teach(tmp_path / "known", grey, data, **HOW)
+    plain = build_task(small("digits"), data, 0, "known", 0).test.x[:3]
+    files = [tmp_path / f"{index}.png" for index in range(len(plain))]
+    for file, image in zip(files, plain, strict=True):
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(file)
+    shown = build_task(grey, data, 0, "known", 0).test.x[:3]
+    assert torch.equal(pictures(Library.open(tmp_path / "known" / "library"), "t1", files), shown)
 
 
 def test_what_was_begun_otherwise_is_refused(tmp_path: Path) -> None:
     data, folder = holding(tmp_path, ONE), tmp_path / "known"
     with pytest.raises(InputError, match="finetune forgets"):
         teach(folder, spec(ONE), data, learner="finetune")
+    with pytest.raises(InputError, match="hat needs the images of all earlier tasks"):
+        teach(folder, spec(ONE), data, learner="hat")
     with pytest.raises(InputError, match="the name of a stream"):
         teach(tmp_path / "s_minus", spec(ONE), data, **HOW)
     assert not folder.exists()
@@ -85,10 +145,15 @@ def test_what_was_begun_otherwise_is_refused(tmp_path: Path) -> None:
     run(settings("independent"), tmp_path)
     with pytest.raises(InputError, match="a run of the stream small_mini"):
         teach(tmp_path / settings("independent").folder_name, spec(ONE), data)
+    with pytest.raises(InputError, match="inside a library"):
+        teach(folder / "library", spec(ONE), data, **HOW)
     for damage in ('{"stream": "x"}', '{"tasks": [1]}', "{}"):
         (folder / "run.json").write_text(damage)
         with pytest.raises(InputError, match="does not tell what was taught"):
             teach(folder, spec(ONE), data)
+    (folder / "run.json").unlink()
+    with pytest.raises(InputError, match=r"lost its run\.json"):
+        teach(folder, spec(ONE), data)
 
 
 def test_a_spec_is_the_same_after_json() -> None:
@@ -114,7 +179,16 @@ def test_a_library_is_taught_and_asked_by_commands(tmp_path: Path) -> None:
     assert command("ask", folder).splitlines()[-1] == shown.splitlines()[-1]
     picture = str(tmp_path / "tones" / "light" / "3.png")
     assert f"{picture}: light (" in command("ask", folder, "tones", picture)
-    for wrong, words in (((folder, "tone"), "has no task 'tone'"), ((folder, "t1"), "no picture")):
+    assert "tones is known already" in command("teach", folder, "tones", "--data", data)
+    other = TaskSpec("tones", ("light", "dark"), train=4, val=None)
+    teach(folder, other, data)
+    assert f"{picture}: light (" in command("ask", folder, "t2", picture)
+    several = "t1, t2 are all tasks of 'tones'"
+    for wrong, words in (
+        ((folder, "tone"), "has no task 'tone'"),
+        ((folder, "t1"), "no picture"),
+        ((folder, "tones", picture), several),
+    ):
         assert words in str(CliRunner().invoke(app, ["ask", *wrong]).exception)
     assert "holds no library" in str(CliRunner().invoke(app, ["ask", str(tmp_path)]).exception)
 

@@ -9,13 +9,12 @@ from rich.table import Column, Table
 
 from espalier.cli.console import DataOption, console, say
 from espalier.cli.run import watching
-from espalier.data.folder import DataFolder
 from espalier.errors import InputError
 from espalier.evaluation import pictures, predict
 from espalier.library import Library
+from espalier.runs.begun import learned_in
 from espalier.runs.records import read_records
 from espalier.runs.taught import teach as do_teach
-from espalier.streams import TaskSpec
 
 LibraryArgument = Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder that it lives in.")]
 
@@ -33,10 +32,13 @@ def teach(
 
     The same command goes on with a lesson that was stopped.
     """
-    images = DataFolder(data)
-    task = TaskSpec(dataset, images.class_names(dataset), train=None, val=None, test=None)
+    before = learned_in(library)
+    if not before and device == "cpu" and not (backbone and protocol):
+        say("A ResNet with the paper's protocol is work for a GPU; for a CPU: --backbone tiny --protocol quick.")
     with watching(f"{library.name} {dataset}") as watch:
-        do_teach(library, task, images, device, watch, learner=learner, backbone=backbone, protocol=protocol)
+        do_teach(library, dataset, data, device, watch, learner=learner, backbone=backbone, protocol=protocol)
+    if learned_in(library) == before:
+        say(f"{dataset} is known already. To learn from more images of it, pack them under another name.")
     _show(library)
 
 
@@ -64,19 +66,23 @@ def _opened(folder: Path) -> Library:
 
 
 def _named(library: Library, task: str) -> str:
-    """The last of the tasks with that name, or of that dataset."""
-    names = [name for name, entry in library.tasks.items() if task in (name, entry.info["dataset"])]
+    """The task of that name, or the one of that dataset."""
+    if task in library.tasks:
+        return task
+    names = [name for name, entry in library.tasks.items() if entry.info["dataset"] == task]
+    if len(names) > 1:
+        raise InputError(f"{', '.join(names)} are all tasks of {task!r}; name one of these.")
     if not names:
         known = ", ".join(f"{name} ({entry.info['dataset']})" for name, entry in library.tasks.items())
-        raise InputError(f"the library has no task {task!r}; it has {known}.")
-    return names[-1]
+        raise InputError(f"the library has no task {task!r}; it has {known or 'none yet'}.")
+    return names[0]
 
 
 def _show(folder: Path) -> None:
     library = _opened(folder)
     evaluated = [event for event in read_records(folder / "records.jsonl") if event["event"] == "evaluated"]
     accuracies = evaluated[-1]["accuracy"] if evaluated else []
-    columns = (Column("task", no_wrap=True), "dataset", "classes", "test accuracy", "modules of earlier tasks")
+    columns = (Column("task", no_wrap=True), "dataset", "classes", "test accuracy", "modules of other tasks")
     table = Table(*columns, box=None, pad_edge=False)
     for (name, entry), accuracy in zip_longest(library.tasks.items(), accuracies[: len(library.tasks)]):
         old = [module for module in entry.path if not module.startswith(f"{name}.")]

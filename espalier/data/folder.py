@@ -30,6 +30,7 @@ class Holding:
     class_names: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
     note: str = ""
+    size: int = 0  # how high its images are, where that is known
 
 
 def default_folder(folder: str | Path | None = None) -> Path:
@@ -77,7 +78,7 @@ class DataFolder:
         raise InputError(f"there is no dataset {name!r} in {self.path}; known are {', '.join(self.names())}.")
 
     def has(self, name: str) -> bool:
-        """Whether any image of a dataset is there, by whatever name."""
+        """Whether any image of a dataset is there."""
         return name in self.names() and self.holding(name).state != "missing"
 
     def load(self, name: str) -> Dataset:
@@ -111,7 +112,8 @@ class DataFolder:
             return None
         info = describe_pack(self.path / name)
         state = "complete" if info.complete else "partial"
-        return Holding(name, state, "pack", _official_names(name, info.class_names), dict(info.counts), info.note)
+        names = _official_names(name, info.class_names)
+        return Holding(name, state, "pack", names, dict(info.counts), info.note, info.image[0])
 
     def _official_holding(self, name: str) -> Holding:
         official, folder = OFFICIAL[name], self.path / name
@@ -129,7 +131,8 @@ class DataFolder:
 def _held(dataset: Dataset, source: str) -> Holding:
     state = "complete" if dataset.complete else "partial"
     counts = {name: len(split) for name, split in dataset.splits.items()}
-    return Holding(dataset.name, state, source, dataset.class_names, counts, dataset.note)
+    size = next(iter(dataset.splits.values())).images.shape[1]
+    return Holding(dataset.name, state, source, dataset.class_names, counts, dataset.note, size)
 
 
 def _official_names(name: str, classes: tuple[str, ...]) -> tuple[str, ...]:

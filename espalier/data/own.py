@@ -8,6 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import TextIO
 
@@ -18,7 +19,6 @@ from espalier.data.imageset import Dataset, ImageSet
 from espalier.data.official import OFFICIAL
 from espalier.data.pictures import Progress, in_order, load_picture
 from espalier.errors import InputError
-from espalier.seeds import generator
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jfif")
 NOT_READ = (".avif", ".heic", ".heif", ".jxl", ".jp2", ".svg")
@@ -85,16 +85,17 @@ def as_dataset(images: ImageSet, name: str, seed: int = 0, test: float = 0.2) ->
         different: dict[bytes, int] = {}
         for index in np.flatnonzero(images.labels == label).tolist():
             different.setdefault(images.images[index].tobytes(), index)
-        pictures = list(different.values())
-        if len(pictures) < LEAST:
+        count = len(different)
+        if count < LEAST:
             raise InputError(
-                f"class {class_name!r} of {name!r} has {len(pictures)} different images and needs at least {LEAST} (to "
+                f"class {class_name!r} of {name!r} has {count} different images and needs at least {LEAST} (to "
                 f"train on, to validate, to test); add images or remove the class."
             )
-        order = generator(seed, "own", name, class_name).permutation(len(pictures))
-        cut = max(1, min(len(pictures) - 2, round(len(pictures) * test)))
-        for rank, picture in enumerate(order):
-            chosen["test" if rank < cut else "train"].append(pictures[picture])
+        # By what they show: kept for tests once, kept for tests in a larger set too, and in one of another name.
+        order = sorted(different, key=lambda pixels: sha256(b"%d " % seed + pixels).digest())
+        cut = max(1, min(count - 2, round(count * test)))
+        for rank, pixels in enumerate(order):
+            chosen["test" if rank < cut else "train"].append(different[pixels])
     return Dataset(name, {split: _take(images, sorted(indices)) for split, indices in chosen.items()})
 
 

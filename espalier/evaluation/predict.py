@@ -12,7 +12,8 @@ from espalier.data.scale import planes
 from espalier.errors import InputError
 from espalier.evaluation.predictor import network_of
 from espalier.library import Library, TaskEntry
-from espalier.streams.transforms import normalise, to_channels
+from espalier.streams.task import render
+from espalier.streams.transforms import normalise
 
 AT_ONCE = 1024  # images
 
@@ -36,12 +37,15 @@ def predict(library: Library, task: str, images: Tensor) -> Tensor:
 
 
 def pictures(library: Library, task: str, paths: Iterable[Path | str]) -> Tensor:
-    """Picture files as `predict` takes them for `task`: upright, cut square and scaled as own images are."""
-    channels, size, _ = _entry(library, task).info["image"]
-    loaded = [load_picture(Path(path), size) for path in paths]
+    """Picture files as `predict` takes them for `task`: upright, cut square, scaled, and changed as the task changes
+    the images of its dataset (a background, a permutation)."""
+    info = _entry(library, task).info
+    channels, size, _ = info["image"]
+    loaded = [load_picture(Path(path), size) for path in ([paths] if isinstance(paths, str | Path) else paths)]
     if not loaded:
         raise InputError("there is no picture; name at least one file.")
-    return to_channels(torch.from_numpy(planes(np.stack(loaded), size)), channels)
+    x = torch.from_numpy(planes(np.stack(loaded), size))
+    return render(x, channels, info.get("background"), info.get("permutation"))
 
 
 def _entry(library: Library, task: str) -> TaskEntry:

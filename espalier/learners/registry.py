@@ -34,6 +34,7 @@ class Entry:
     space: str  # what it tries for a task
     keeps: str  # what it keeps in memory, and so what the metric counts
     forgets: bool = False
+    measures_again: bool = False  # old tasks get other modules with the same answers, which is measured
     # A field whose value is chosen on the whole stream, from the protocol's `strengths`; the first task ignores it.
     tuned: str | None = None
 
@@ -118,6 +119,7 @@ HAT = Entry(
     "one network for all tasks; each learns which units it uses, and those stay as they are",
     "copies of the last task's blocks with new gates, a fresh head; four learning rates",
     "one network, and for every task a head, its gates and its batch-norm statistics",
+    measures_again=True,
 )
 LEARNERS |= {
     "ewc": Entry(

@@ -1,6 +1,6 @@
 """One run: a learner on a stream with a seed."""
 
-from espalier.runs.loop import Moment, Watch
+from espalier.runs.order import Moment, Watch
 from espalier.runs.run import run
 from espalier.runs.settings import Settings
 from espalier.runs.taught import teach

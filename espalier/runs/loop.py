@@ -5,12 +5,10 @@ and, at the end, `result.json`. Learning a task is committed to the library whol
 goes on behind the last committed task and ends with the same result. So does a finished run whose stream has grown.
 """
 
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any
 
@@ -20,54 +18,24 @@ from espalier.device import as_in_runs, named
 from espalier.errors import InputError
 from espalier.evaluation import accuracy, accuracy_on, average_accuracy, forgetting, lca, memory_mb, network_of, tflops
 from espalier.files import write_json
-from espalier.learners import Learner
 from espalier.learners.lesson import Learned, Lesson, to_device
-from espalier.learners.options import described
 from espalier.library import Change, Library, State, TaskEntry
 from espalier.nets import Backbone, Block, backbone, split_name
+from espalier.runs.begun import SCHEMA, asked_for, check_begun, result_of
 from espalier.runs.hardware import hardware, versions
+from espalier.runs.order import Moment, Order
 from espalier.runs.records import Records
-from espalier.runs.result import read_result, read_table
+from espalier.runs.result import read_table
 from espalier.runs.settings import Settings
-from espalier.streams import Stream, Task, TaskSpec
+from espalier.streams import Task, TaskSpec
 from espalier.streams.task import Split
 from espalier.training import protocol
 from espalier.training.job import Speed
 
-SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class Moment:
-    """Where a run stands, for a progress display."""
-
-    task: int
-    tasks: int
-    step: int = 0
-    most_steps: int = 0
-    members: int = 0
-    best: float = 0.0
-
-
-Watch = Callable[[Moment], None]
-
-
-@dataclass(frozen=True, eq=False)
-class Order:
-    """A run that is asked for: what, where, on which tasks, and who watches."""
-
-    folder: Path
-    settings: Settings
-    learner: Learner
-    stream: Stream
-    device: str
-    watch: Watch
-    judged_on_val: bool = False  # the result has the mean validation accuracy on all tasks at the end, too
-
 
 def run_in(order: Order) -> dict[str, Any]:
     """Do a run in its folder, or what is left of it, and return its result. A finished run is not done again."""
-    check_begun(order.folder, asked_for(order, described(order.learner)))
+    check_begun(order.folder, asked_for(order))
     result = result_of(order)
     if result is not None:
         return result
@@ -77,43 +45,9 @@ def run_in(order: Order) -> dict[str, Any]:
 
 def begin_in(order: Order) -> None:
     """Learn the first task of a run in its folder, unless it has been learned."""
-    check_begun(order.folder, asked_for(order, described(order.learner)))
+    check_begun(order.folder, asked_for(order))
     with _threads(order.settings), as_in_runs(order.device):
         _Loop(order).begin()
-
-
-def asked_for(order: Order, learner: str) -> dict[str, Any]:
-    """Everything that a run depends on, as it is read back from `run.json`; `learner` tells all of its values."""
-    details = {
-        "protocol_details": asdict(protocol(order.settings.protocol)),
-        "learner_details": learner,
-        "tasks": [spec.told() for spec in order.stream.specs],
-    }
-    asked: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **asdict(order.settings), **details}))
-    return asked
-
-
-def check_begun(folder: Path, asked: dict[str, Any]) -> None:
-    """A folder that another run has begun is refused; but tasks may have been added at the end."""
-    if not (folder / "run.json").is_file():
-        return
-    begun = read_table(folder / "run.json")
-    begun.setdefault("tasks", [])  # older folders do not tell them
-    known = len(begun["tasks"]) if isinstance(begun["tasks"], list) else 0
-    expected = {**asked, "tasks": asked["tasks"][:known]}
-    other = [key for key, value in expected.items() if begun.get(key) != value]
-    if other:
-        raise InputError(
-            f"{folder} was begun with other settings ({', '.join(other)} in its run.json); remove it or choose another "
-            f"--out."
-        )
-
-
-def result_of(order: Order) -> dict[str, Any] | None:
-    """What the run came to, if it has finished with all tasks that its stream has now."""
-    path = order.folder / "result.json"
-    result = read_result(path) if path.is_file() else None
-    return result if result and len(result["accuracy"]) == len(order.stream) else None
 
 
 @contextmanager
@@ -159,12 +93,20 @@ class _Loop:
         if (where / "library.json").is_file():
             library = Library.open(where)
             self.stream.check_there(since=len(library.tasks))
-            return library
+            if library.backbone == self.settings.backbone:
+                return library
+            self._clear(library)
         self.stream.check_there()
         if any(where.glob("modules/*")):
             raise InputError(f"{where} has lost its library.json; restore it, or remove the run folder to begin anew.")
         blocks = [block.name for block in self._backbone(self.stream.specs[0]).blocks]
         return Library.create(where, self.settings.backbone, blocks)
+
+    def _clear(self, library: Library) -> None:
+        """A library of another backbone makes room, as nothing was learned into it."""
+        with library.writer():
+            check_begun(self.folder, asked_for(self.order))  # unless another process has learned something just now
+            (library.folder / "library.json").unlink()
 
     def run(self) -> dict[str, Any]:
         with self.library.writer():
@@ -181,12 +123,14 @@ class _Loop:
             self._do_task(0)
 
     def _open_records(self) -> None:
+        check_begun(self.folder, asked_for(self.order))  # again: another process may have learned since
         self._write_settings()
         # What a task recorded before it was committed is recorded again when it is learned again.
         known = set(self.library.tasks)
         self.records = Records(self.folder / "records.jsonl", lambda event: event.get("task") in known)
         self._check_records()
-        self._check_images()
+        if self.order.same_images:
+            self._check_images()
 
     def _check_images(self) -> None:
         """Of every dataset, one task that was learned before must still have the images it had."""
@@ -200,7 +144,7 @@ class _Loop:
             if not same_size or not torch.allclose(task.mean.flatten(), torch.tensor(info["mean"]), atol=1e-5):
                 raise InputError(
                     f"{self.folder} was begun with other images of {dataset} than {self.stream.data.path} has; name "
-                    f"with --data the folder that it was begun with, or choose another --out."
+                    f"with --data the folder that it was begun with, or begin in another folder."
                 )
 
     def _check_records(self) -> None:
@@ -209,30 +153,23 @@ class _Loop:
         lost = [name for name in list(self.library.tasks)[:-1] if name not in evaluated]
         if lost:
             raise InputError(
-                f"{self.records.path} has lost what was measured after {lost[0]}; remove the whole run folder and give "
-                f"the same command again."
+                f"{self.records.path} has lost what was measured after {lost[0]}; restore it from a copy, or begin in "
+                f"another folder."
             )
 
     def _write_settings(self) -> None:
-        path, asked = self.folder / "run.json", asked_for(self.order, described(self.order.learner))
-        if path.is_file():
-            begun = read_table(path)
-            known = len(begun.get("tasks", asked["tasks"]))
-            if known < len(asked["tasks"]):  # the stream has grown
-                (self.folder / "result.json").unlink(missing_ok=True)
-                held = {**begun["data"], **self._held(since=known)}
-                write_json(path, {**begun, "tasks": asked["tasks"], "data": held})
+        path, asked, learned = self.folder / "run.json", asked_for(self.order), len(self.library.tasks)
+        if learned == 0:
+            there = {"versions": versions(), "hardware": hardware(self.device), "training": self._training()}
+            write_json(path, {**asked, "data": self._held(), **there})
             return
-        write_json(
-            path,
-            {
-                **asked,
-                "data": self._held(),
-                "versions": versions(),
-                "hardware": hardware(self.device),
-                "training": asdict(Speed.of(self.device)),
-            },
-        )
+        begun = read_table(path)
+        if begun.get("tasks") != asked["tasks"]:  # the stream has grown
+            held = {**begun.get("data", {}), **self._held(since=learned)}
+            write_json(path, {**begun, "tasks": asked["tasks"], "data": held})
+
+    def _training(self) -> dict[str, Any]:
+        return asdict(Speed.of(self.device))
 
     def _held(self, since: int = 0) -> dict[str, dict[str, str]]:
         """What was there of each dataset that is needed from a task on."""
@@ -272,6 +209,7 @@ class _Loop:
         def progress(step: int, most: int, members: int, best: float) -> None:
             self.order.watch(Moment(index, len(self.stream), step, most, members, best))
 
+        (self.folder / "result.json").unlink(missing_ok=True)  # of fewer tasks
         network = self._backbone(task.spec)
         start = time.perf_counter()
         lesson = Lesson(
@@ -364,6 +302,7 @@ def task_info(task: Task, network: Backbone, learned: Learned) -> dict[str, Any]
         "std": task.std.flatten().tolist(),
         "images": _sizes(task),
         "data_complete": task.complete,
+        **_made_by(task.spec),
         **{name: value for name, value in asdict(setting).items() if value is not None},
         "val_accuracy": learned.chosen.val_accuracy,
         "steps": learned.chosen.steps,
@@ -371,6 +310,11 @@ def task_info(task: Task, network: Backbone, learned: Learned) -> dict[str, Any]
         "flops": learned.flops,
         **counted,
     }
+
+
+def _made_by(spec: TaskSpec) -> dict[str, Any]:
+    changes = {"background": spec.background, "permutation": spec.permutation}
+    return {name: value for name, value in changes.items() if value is not None}
 
 
 def _sizes(task: Task) -> dict[str, int]:

@@ -7,7 +7,8 @@ from typing import Any
 
 from espalier.data.folder import DataFolder
 from espalier.learners import Learner, entry
-from espalier.runs.loop import Order, Watch, run_in
+from espalier.runs.loop import run_in
+from espalier.runs.order import Order, Watch
 from espalier.runs.settings import Settings
 from espalier.runs.tuned import begin_tuned, run_tuned, try_value
 from espalier.streams import stream

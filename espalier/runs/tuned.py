@@ -6,7 +6,7 @@ task the value has no part: it is learned once, and all these runs go on from th
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,11 @@ from typing import Any
 from espalier.files import new_folder, write_bytes, write_json
 from espalier.learners.options import described
 from espalier.library import Library
-from espalier.runs.loop import Moment, Order, Watch, asked_for, begin_in, check_begun, result_of, run_in
+from espalier.runs.begun import asked_for, check_begun, result_of
+from espalier.runs.loop import begin_in, run_in
+from espalier.runs.order import Moment, Order, Watch
 from espalier.runs.records import Event, read_records
+from espalier.runs.result import read_table
 from espalier.training import protocol
 
 TRIED = "tried"
@@ -49,7 +52,7 @@ def begin_tuned(order: Order, field: str) -> None:
     _check_free(places)
     if not all(map(_begun, places)):
         begin_in(replace(order, folder=folder / FIRST, watch=_part_of(order.watch, 0, len(trials))))
-        _begin_alike(folder / FIRST, places)
+        _begin_alike(folder / FIRST, trials.values())
 
 
 def try_value(order: Order, field: str, value: float) -> None:
@@ -79,14 +82,16 @@ def _check_free(places: Sequence[Path]) -> None:
                 pass
 
 
-def _begin_alike(first: Path, places: Sequence[Path]) -> None:
+def _begin_alike(first: Path, trials: Iterable[Order]) -> None:
     """What was learned in one run folder is the beginning of others."""
     with Library.open(first / "library").writer():
-        for place in places:
+        for trial in trials:
+            place = trial.folder
             if _begun(place):
                 continue
             for left in place.glob(".library.*"):  # by a process that was killed here: we are the only one
                 shutil.rmtree(left)
+            write_json(place / "run.json", {**read_table(first / "run.json"), **asked_for(trial)})
             write_bytes(place / "records.jsonl", (first / "records.jsonl").read_bytes())
             with new_folder(place / "library") as library:
                 shutil.copytree(first / "library", library, ignore=shutil.ignore_patterns("lock"), dirs_exist_ok=True)

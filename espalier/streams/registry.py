@@ -86,7 +86,7 @@ class Stream:
             )
 
 
-def add_stream(name: str, tasks: Sequence[TaskSpec], about: str = "added") -> None:
+def add_stream(name: str, tasks: Sequence[TaskSpec]) -> None:
     """Make a stream of own tasks known by a name, in this process.
 
     The same name again takes its place: with more tasks at the end, a run of it goes on with these.
@@ -98,7 +98,7 @@ def add_stream(name: str, tasks: Sequence[TaskSpec], about: str = "added") -> No
     if not tasks:
         raise InputError(f"{name!r} has no task; give one or more.")
     made = list(tasks)
-    STREAMS[name] = (lambda *_: made, about)
+    STREAMS[name] = (lambda *_: made, "added")
 
 
 def stream(name: str, seed: int = 0, data: DataFolder | str | Path | None = None) -> Stream:

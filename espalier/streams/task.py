@@ -127,7 +127,8 @@ def build_task(spec: TaskSpec, data: DataFolder, seed: int, *place: str | int) -
 
 def _build_split(spec: TaskSpec, pools: Pools, split: str, seed: int, place: Place) -> Split:
     ids, labels = pick_images(spec, pools, split, seed, place)
-    return Split(_render(torch.from_numpy(pools.images[split][ids]), spec), torch.from_numpy(labels))
+    x = torch.from_numpy(pools.images[split][ids])
+    return Split(render(x, spec.channels, spec.background, spec.permutation), torch.from_numpy(labels))
 
 
 def pick_images(spec: TaskSpec, pools: Pools, split: str, seed: int, place: Place) -> tuple[Indices, Labels]:
@@ -158,13 +159,14 @@ def _pick_class(
     return pool[rng.permutation(len(pool))[:count]]
 
 
-def _render(x: Tensor, spec: TaskSpec) -> Tensor:
-    if spec.background is None:
-        x = transforms.to_channels(x, spec.channels)
+def render(x: Tensor, channels: int, background: str | None, permutation: int | None) -> Tensor:
+    """Images of a dataset as a task shows them."""
+    if background is None:
+        x = transforms.to_channels(x, channels)
     else:
-        x = transforms.recolour_background(transforms.to_channels(x, 1), COLOURS[spec.background])
-    if spec.permutation is not None:
-        order = pixel_order(spec.permutation, spec.size)
+        x = transforms.recolour_background(transforms.to_channels(x, 1), COLOURS[background])
+    if permutation is not None:
+        order = pixel_order(permutation, x.shape[-1])
         # NumPy's take is four times as fast as torch's indexing here.
         x = torch.from_numpy(np.take(x.flatten(2).numpy(), order, axis=2)).view_as(x)
     return x
