@@ -236,7 +236,8 @@ def test_of_several_streams_learners_and_seeds_every_combination_is_run_once(
             assert own is None
             seen.append(settings)
             metrics = {"avg_accuracy": settings.seed / 10, "forgetting": 0, "lca": 0, "memory_mb": 1, "tflops": 1}
-            yield settings, {"stream": settings.stream, "learner": settings.learner, "metrics": metrics, "seconds": 1}
+            told = {"stream": settings.stream, "learner": settings.learner, "seed": settings.seed}
+            yield settings, {**told, "metrics": metrics, "seconds": 1}
 
     monkeypatch.setattr("espalier.cli.run.run_many", run_many)
     told = CliRunner().invoke(
@@ -245,8 +246,8 @@ def test_of_several_streams_learners_and_seeds_every_combination_is_run_once(
     assert told.exit_code == 0, told.output
     asked = {(s, name, n) for s in ("s_pl_mini", "s_in_mini") for name in ("er", "pnn") for n in (1, 4)}
     assert sorted((s.stream, s.learner, s.seed) for s in seen) == sorted(asked)
-    rows = [line.split()[:3] for line in told.output.splitlines() if line.split()[1:2] in (["er"], ["pnn"])]
-    assert [row[2] for row in rows] == ["0.100", "0.400"] * 4, "in the order asked for"
+    rows = [line.split()[2:4] for line in told.output.splitlines() if line.split()[1:2] in (["er"], ["pnn"])]
+    assert rows == [["1", "0.100"], ["4", "0.400"]] * 4, "seed and accuracy, in the order asked for"
 
 
 def test_a_learner_is_described_whole(tmp_path: Path) -> None:
@@ -283,7 +284,8 @@ def test_runs_one_after_another_tell_their_tasks(monkeypatch: pytest.MonkeyPatch
     def done(settings: Settings, out: Path, data: Path | None, device: str, watch: Watch) -> dict[str, Any]:
         watch(Moment(0, 5))
         metrics = {"avg_accuracy": 0.5, "forgetting": 0, "lca": 0, "memory_mb": 1, "tflops": 1}
-        return {"stream": settings.stream, "learner": settings.learner, "metrics": metrics, "seconds": 1}
+        told = {"stream": settings.stream, "learner": settings.learner, "seed": settings.seed}
+        return {**told, "metrics": metrics, "seconds": 1}
 
     monkeypatch.setattr("espalier.cli.run.do_run", done)
     told = CliRunner().invoke(app, ["run", "s_pl_mini", "er,pnn", "--out", str(tmp_path)])

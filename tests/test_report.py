@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from espalier.cli import app
 from espalier.errors import InputError
 from espalier.report import Finished, library_svg, page, read_runs, summary, write_page
 
@@ -304,6 +306,19 @@ def test_the_page_tells_how_a_run_was_made(tmp_path: Path) -> None:
         assert fact in html
     assert "batch 32, flip no, early 1 2, grid of size 2" in html
     assert "not complete" in html
+
+
+def test_a_command_makes_the_page(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "a", learner="mntdp-d")
+    out = tmp_path / "page.html"
+    folders = [str(tmp_path / "runs"), str(tmp_path / "runs" / "a")]
+    told = CliRunner().invoke(app, ["page", *folders, "--out", str(out)])
+    assert told.exit_code == 0, told.output
+    assert out.read_text().count("<svg") == 1, "the same run is shown once"
+    (tmp_path / "empty").mkdir()
+    told = CliRunner().invoke(app, ["page", str(tmp_path / "empty"), "--out", str(tmp_path / "none.html")])
+    assert "no finished run" in str(told.exception)
+    assert not (tmp_path / "none.html").exists()
 
 
 def test_a_page_without_runs_says_so() -> None:

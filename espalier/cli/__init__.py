@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from espalier import __version__
-from espalier.cli import bench, data, demo, learners, run, streams, table, teach
+from espalier.cli import bench, data, demo, learners, page, run, streams, table, teach
 from espalier.cli.console import fail
 from espalier.errors import InputError
 
@@ -23,6 +23,7 @@ app.command("streams")(streams.show)
 app.command("learners")(learners.learners)
 app.command("run")(run.run)
 app.command("table")(table.table)
+app.command("page")(page.page)
 app.command("teach")(teach.teach)
 app.command("ask")(teach.ask)
 app.command("demo")(demo.demo)

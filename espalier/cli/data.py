@@ -157,8 +157,9 @@ def _source(folder: DataFolder, source: str, name: str | None, size: int) -> tup
         read = from_csv if is_table else from_folder
         return lambda progress: as_dataset(read(path, size, progress), own_name), own_name
     if source not in folder.names():
+        what = "is a file of another kind" if path.is_file() else "does not exist"
         raise InputError(
-            f"{source!r} does not exist: give a folder of class folders, a .csv file, or one of the datasets "
+            f"{source!r} {what}: give a folder of class folders, a .csv file, or one of the datasets "
             f"{', '.join(folder.names())}."
         )
     if name and name != source:

@@ -73,7 +73,8 @@ def _check(asked: list[Settings], out: Path, data: Path | None) -> None:
 
 
 def _one(settings: Settings, out: Path, data: Path | None, device: str) -> dict[str, Any]:
-    with watching(f"{settings.stream} {settings.learner}") as watch:
+    seed = f", seed {settings.seed}" if settings.seed else ""
+    with watching(f"{settings.stream} {settings.learner}{seed}") as watch:
         return do_run(settings, out, data, device, watch)
 
 
@@ -96,11 +97,13 @@ def _many(asked: list[Settings], out: Path, data: Path | None, device: str, work
 
 def print_results(results: list[dict[str, Any]]) -> None:
     columns = ("average accuracy", "forgetting", "LCA@5", "memory MB", "TFLOPs", "seconds")
-    table = Table(Column("stream", no_wrap=True), Column("learner", no_wrap=True), *columns, box=None, pad_edge=False)
+    seeds = ["seed"] if len({result["seed"] for result in results}) > 1 else []
+    names = [Column(name, no_wrap=True) for name in ("stream", "learner", *seeds)]
+    table = Table(*names, *columns, box=None, pad_edge=False)
     for result in results:
-        m = result["metrics"]
+        m, of = result["metrics"], [str(result["seed"]) for _ in seeds]
         numbers = f"{m['avg_accuracy']:.3f}", f"{m['forgetting']:+.3f}", f"{m['lca']:.3f}", f"{m['memory_mb']:.2f}"
-        table.add_row(result["stream"], marked(result), *numbers, f"{m['tflops']:.3g}", f"{result['seconds']:.0f}")
+        table.add_row(result["stream"], marked(result), *of, *numbers, f"{m['tflops']:.3g}", f"{result['seconds']:.0f}")
     console.print(table)
 
 

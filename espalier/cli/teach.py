@@ -34,7 +34,7 @@ def teach(
     """
     before = learned_in(library)
     if not before and device == "cpu" and not (backbone and protocol):
-        say("A ResNet with the paper's protocol is work for a GPU; for a CPU: --backbone tiny --protocol quick.")
+        say("What is usual is work for a GPU; on a CPU, --backbone tiny --protocol quick takes minutes.")
     with watching(f"{library.name} {dataset}") as watch:
         do_teach(library, dataset, data, device, watch, learner=learner, backbone=backbone, protocol=protocol)
     if learned_in(library) == before:

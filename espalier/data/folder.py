@@ -75,7 +75,10 @@ class DataFolder:
             return pack
         if name in EMBEDDED:
             return Holding(name, "complete", "embedded", embedded_classes(name), note=DESCRIPTIONS[name])
-        raise InputError(f"there is no dataset {name!r} in {self.path}; known are {', '.join(self.names())}.")
+        raise InputError(
+            f"there is no dataset {name!r} in {self.path}; known are {', '.join(self.names())}; 'espalier data pack' "
+            f"makes one of your own pictures."
+        )
 
     def has(self, name: str) -> bool:
         """Whether any image of a dataset is there."""
