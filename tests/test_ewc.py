@@ -357,6 +357,23 @@ def test_a_trial_that_has_begun_is_left_alone(tmp_path: Path, monkeypatch: pytes
     assert (tried / "strength-100/records.jsonl").read_bytes() == first
 
 
+def test_a_half_done_tuned_run_keeps_its_folder_and_goes_on_though_trials_do_not_tell_their_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.set_default_dtype(torch.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr(tuned, "run_in", None)
+        with pytest.raises(TypeError):
+            run(settings("ewc"), tmp_path)
+    with pytest.raises(InputError, match=r"other settings \(learner_details"):
+        run(settings("ewc"), tmp_path, own_learner=Ewc(strength=5.0))
+    folder = tmp_path / settings("ewc").folder_name
+    for trial in (folder / "tried").glob("strength-*"):
+        (trial / "run.json").unlink()  # as earlier versions left it
+    result, whole = run(settings("ewc"), tmp_path), run(settings("ewc"), tmp_path / "whole")
+    assert {**result, "seconds": 0} == {**whole, "seconds": 0}
+
+
 def test_the_operations_of_the_fisher_matrix_are_counted(tmp_path: Path) -> None:
     given = lesson(tmp_path, TINY, {}, {})
     states = [block.init(random(5)) for block in TINY.blocks]

@@ -1,6 +1,7 @@
 """Streams of own tasks that grow: a run goes on with what is new, as if it had known it from the beginning."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,14 +97,27 @@ def test_a_run_that_is_growing_is_not_shown_as_finished(
     assert len(learned(TASKS, tmp_path, learner)["accuracy"]) == 3
 
 
-def test_a_mistaken_task_that_was_never_learned_can_be_put_right(tmp_path: Path) -> None:
-    first = learned(TASKS[:1], tmp_path)
+@pytest.mark.parametrize("learner", ["mntdp-d", "online-ewc"])
+def test_a_mistaken_task_that_was_never_learned_can_be_put_right(learner: str, tmp_path: Path) -> None:
+    first = learned(TASKS[:1], tmp_path, learner)
     wrong = small("digits", classes=("1", "eleven"))
     with pytest.raises(InputError, match="no class 'eleven'"):
-        learned([TASKS[0], wrong], tmp_path)
-    assert learned(TASKS[:1], tmp_path) == first, "nothing has changed"
-    grown = learned(TASKS[:2], tmp_path)
-    assert without_seconds(grown) == without_seconds(learned(TASKS[:2], tmp_path / "whole"))
+        learned([TASKS[0], wrong], tmp_path, learner)
+    assert (tmp_path / asked(learner).folder_name / "result.json").is_file()
+    assert learned(TASKS[:1], tmp_path, learner) == first, "nothing has changed"
+    grown = learned(TASKS[:2], tmp_path, learner)
+    assert without_seconds(grown) == without_seconds(learned(TASKS[:2], tmp_path / "whole", learner))
+
+
+def test_a_run_whose_library_was_taken_away_is_shown_but_does_not_grow(tmp_path: Path) -> None:
+    first = learned(TASKS[:1], tmp_path)
+    folder = tmp_path / asked().folder_name
+    shutil.rmtree(folder / "library")
+    before = (folder / "records.jsonl").read_bytes()
+    with pytest.raises(InputError, match=r"lost its library\.json"):
+        learned(TASKS[:2], tmp_path)
+    assert (folder / "records.jsonl").read_bytes() == before
+    assert learned(TASKS[:1], tmp_path) == first
 
 
 def test_a_folder_of_an_older_version_that_does_not_tell_its_tasks_goes_on(tmp_path: Path) -> None:

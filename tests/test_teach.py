@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from espalier import DataFolder, Dataset, InputError, TaskSpec, pictures, predict, run, teach
 from espalier.cli import app
 from espalier.learners import MntdpD
-from espalier.library import Library
+from espalier.library import Change, Library
 from espalier.streams import build_task
 from tests.small_streams import install, noise, settings, small
 
@@ -95,6 +95,64 @@ def test_a_lesson_that_was_not_learned_leaves_no_trace(tmp_path: Path, monkeypat
     result = teach(folder, spec(other), holding(tmp_path, other))
     assert len(result["accuracy"]) == 2
     assert [entry.info["dataset"] for entry in Library.open(folder / "library").tasks.values()] == ["one", "other"]
+
+
+def test_a_first_lesson_killed_as_it_was_stored_is_begun_again_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, data = tmp_path / "known", holding(tmp_path, ONE)
+
+    def killed(folder: Path, index: object) -> None:
+        raise KeyboardInterrupt
+
+    commit = Library.commit
+
+    def half(library: Library, change: Change) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("espalier.library.library.write_index", killed)
+            commit(library, change)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Library, "commit", half)
+        with pytest.raises(KeyboardInterrupt):
+            teach(folder, spec(ONE), data, **HOW)
+    assert list((folder / "library" / "modules").iterdir())
+    teach(folder, spec(ONE), data, backbone="fc-x0.02", protocol="test")
+    assert Library.open(folder / "library").backbone == "fc-x0.02"
+
+
+def test_a_library_that_another_process_has_just_begun_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, data = tmp_path / "known", holding(tmp_path, ONE)
+    create = Library.create
+
+    def taken(where: Path, backbone: str, blocks: list[str]) -> Library:
+        made = create(where, backbone, blocks)
+        (where / "library.json").unlink()
+        create(where, "fc", ["dense"])  # between our looking at it and our lock
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Library, "create", taken)
+        with pytest.raises(InputError, match="another process has just begun"):
+            teach(folder, spec(ONE), data, **HOW)
+    assert Library.open(folder / "library").backbone == "fc"
+
+
+def test_a_lesson_is_not_measured_on_other_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "known"
+
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("espalier.runs.loop._Loop._evaluate", killed)
+        with pytest.raises(KeyboardInterrupt):
+            teach(folder, spec(ONE), holding(tmp_path, ONE), **HOW)
+    with pytest.raises(InputError, match="other images of one"):
+        teach(folder, spec(TWO), holding(tmp_path, noise("one", low=50), TWO))
+    assert len(teach(folder, spec(TWO), holding(tmp_path, ONE, TWO))["accuracy"]) == 2
 
 
 def test_other_images_of_a_known_dataset_do_not_matter(tmp_path: Path) -> None:

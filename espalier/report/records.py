@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from espalier.errors import InputError
+from espalier.runs.begun import TRIED
 from espalier.runs.records import Event, read_records
 from espalier.runs.result import read_result, read_table
-from espalier.runs.tuned import TRIED
 
 
 @dataclass(frozen=True)

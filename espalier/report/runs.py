@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from espalier.errors import InputError
 from espalier.evaluation.metrics import transfer
 from espalier.library import Library, ModuleEntry
 from espalier.report.records import Recorded, events_of, find_runs, home, read_recorded
@@ -109,7 +110,10 @@ def _transfer(run: Recorded, runs: Sequence[Recorded]) -> float | None:
 
 def _read_run(folder: Path) -> Finished:
     recorded = read_recorded(folder)
-    library = Library.open(home(folder, recorded.result) / "library")
+    where = home(folder, recorded.result) / "library"
+    if not where.is_dir():
+        raise InputError(f"{folder} has no library to be shown; name runs that have one ('espalier table' needs none).")
+    library = Library.open(where)
     matrix = recorded.result["accuracy"]
     if len(matrix) != len(library.tasks):
         what = f"'accuracy' does not have a row for each of the {len(library.tasks)} tasks in the library"

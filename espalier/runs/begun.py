@@ -17,6 +17,8 @@ from espalier.runs.result import read_result, read_table
 from espalier.training import protocol
 
 SCHEMA = 1
+TRIED = "tried"  # the folder in which a run that chooses a value tries them all
+FIRST = f"{TRIED}/first-task"
 
 
 def asked_for(order: Order, learner: str | None = None) -> dict[str, Any]:
@@ -31,10 +33,13 @@ def asked_for(order: Order, learner: str | None = None) -> dict[str, Any]:
 
 
 def learned_in(folder: Path) -> int:
-    """How many tasks have been learned in a run folder: by its library or, where that was taken away, its result."""
+    """How many tasks have been learned in a run folder: by its library or, where it has none (now, or of its own), by
+    its result or what all its trials began with."""
     if (folder / "library" / "library.json").is_file():
         return len(Library.open(folder / "library").tasks)
-    return len(read_result(folder / "result.json")["accuracy"]) if (folder / "result.json").is_file() else 0
+    if (folder / "result.json").is_file():
+        return len(read_result(folder / "result.json")["accuracy"])
+    return learned_in(folder / FIRST) if (folder / FIRST).is_dir() else 0
 
 
 def check_begun(folder: Path, asked: dict[str, Any]) -> None:

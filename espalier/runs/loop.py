@@ -5,6 +5,7 @@ and, at the end, `result.json`. Learning a task is committed to the library whol
 goes on behind the last committed task and ends with the same result. So does a finished run whose stream has grown.
 """
 
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from espalier.files import write_json
 from espalier.learners.lesson import Learned, Lesson, to_device
 from espalier.library import Change, Library, State, TaskEntry
 from espalier.nets import Backbone, Block, backbone, split_name
-from espalier.runs.begun import SCHEMA, asked_for, check_begun, result_of
+from espalier.runs.begun import SCHEMA, asked_for, check_begun, learned_in, result_of
 from espalier.runs.hardware import hardware, versions
 from espalier.runs.order import Moment, Order
 from espalier.runs.records import Records
@@ -97,15 +98,18 @@ class _Loop:
                 return library
             self._clear(library)
         self.stream.check_there()
-        if any(where.glob("modules/*")):
-            raise InputError(f"{where} has lost its library.json; restore it, or remove the run folder to begin anew.")
+        if any(where.glob("modules/*")) or learned_in(self.folder):
+            raise InputError(f"{where} has lost its library.json; restore it from a copy, or begin in another folder.")
         blocks = [block.name for block in self._backbone(self.stream.specs[0]).blocks]
         return Library.create(where, self.settings.backbone, blocks)
 
     def _clear(self, library: Library) -> None:
         """A library of another backbone makes room, as nothing was learned into it."""
         with library.writer():
-            check_begun(self.folder, asked_for(self.order))  # unless another process has learned something just now
+            if library.tasks:
+                raise InputError(f"{library.folder} was made for {library.backbone}; begin in another folder.")
+            for left in ("modules", "extras"):  # by a process that was killed before it had learned anything
+                shutil.rmtree(library.folder / left, ignore_errors=True)
             (library.folder / "library.json").unlink()
 
     def run(self) -> dict[str, Any]:
@@ -124,18 +128,23 @@ class _Loop:
 
     def _open_records(self) -> None:
         check_begun(self.folder, asked_for(self.order))  # again: another process may have learned since
+        if self.library.backbone != self.settings.backbone:
+            raise InputError(f"another process has just begun {self.folder}; look what is in it now.")
         self._write_settings()
         # What a task recorded before it was committed is recorded again when it is learned again.
         known = set(self.library.tasks)
         self.records = Records(self.folder / "records.jsonl", lambda event: event.get("task") in known)
         self._check_records()
-        if self.order.same_images:
-            self._check_images()
+        self._check_images()
 
     def _check_images(self) -> None:
-        """Of every dataset, one task that was learned before must still have the images it had."""
-        learned = zip(self.stream.specs, self.library.tasks.values(), strict=False)
-        of_dataset = {spec.dataset: (index, entry.info) for index, (spec, entry) in enumerate(learned)}
+        """Of every dataset, one task that was learned before must still have the images it had. Where lessons bring
+        their own, only one that is yet to be measured must."""
+        learned = enumerate(zip(self.stream.specs, self.library.tasks.values(), strict=False))
+        measured = set() if self.order.same_images else self._measured()
+        of_dataset = {
+            spec.dataset: (index, entry.info) for index, (spec, entry) in learned if entry.name not in measured
+        }
         for dataset, (index, info) in of_dataset.items():
             if not self.stream.data.has(dataset):  # it is no longer needed
                 continue
@@ -149,27 +158,26 @@ class _Loop:
 
     def _check_records(self) -> None:
         """Of all tasks in the library but the last, how they did is on record: it cannot be found out later."""
-        evaluated = {event["task"] for event in self.records.events if event["event"] == "evaluated"}
-        lost = [name for name in list(self.library.tasks)[:-1] if name not in evaluated]
+        lost = [name for name in list(self.library.tasks)[:-1] if name not in self._measured()]
         if lost:
             raise InputError(
                 f"{self.records.path} has lost what was measured after {lost[0]}; restore it from a copy, or begin in "
                 f"another folder."
             )
 
+    def _measured(self) -> set[str]:
+        return {event["task"] for event in self.records.events if event["event"] == "evaluated"}
+
     def _write_settings(self) -> None:
         path, asked, learned = self.folder / "run.json", asked_for(self.order), len(self.library.tasks)
         if learned == 0:
-            there = {"versions": versions(), "hardware": hardware(self.device), "training": self._training()}
-            write_json(path, {**asked, "data": self._held(), **there})
+            there = {"data": self._held(), "versions": versions(), "hardware": hardware(self.device)}
+            write_json(path, {**asked, **there, "training": asdict(Speed.of(self.device))})
             return
         begun = read_table(path)
         if begun.get("tasks") != asked["tasks"]:  # the stream has grown
             held = {**begun.get("data", {}), **self._held(since=learned)}
             write_json(path, {**begun, "tasks": asked["tasks"], "data": held})
-
-    def _training(self) -> dict[str, Any]:
-        return asdict(Speed.of(self.device))
 
     def _held(self, since: int = 0) -> dict[str, dict[str, str]]:
         """What was there of each dataset that is needed from a task on."""

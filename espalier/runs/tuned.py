@@ -14,15 +14,12 @@ from typing import Any
 from espalier.files import new_folder, write_bytes, write_json
 from espalier.learners.options import described
 from espalier.library import Library
-from espalier.runs.begun import asked_for, check_begun, result_of
+from espalier.runs.begun import FIRST, TRIED, asked_for, check_begun, learned_in, result_of
 from espalier.runs.loop import begin_in, run_in
 from espalier.runs.order import Moment, Order, Watch
 from espalier.runs.records import Event, read_records
 from espalier.runs.result import read_table
 from espalier.training import protocol
-
-TRIED = "tried"
-FIRST = f"{TRIED}/first-task"
 
 
 def run_tuned(order: Order, field: str) -> dict[str, Any]:
@@ -46,7 +43,9 @@ def begin_tuned(order: Order, field: str) -> None:
     check_begun(folder, asked)
     if result_of(order) is not None:
         return
-    (folder / "result.json").unlink(missing_ok=True)  # of fewer tasks
+    if (folder / "result.json").is_file():  # of fewer tasks
+        order.stream[learned_in(folder)]  # what is wrong with the next one is told before anything changes
+        (folder / "result.json").unlink()
     write_json(folder / "run.json", asked)
     places = [trial.folder for trial in trials.values()]
     _check_free(places)
@@ -87,24 +86,26 @@ def _begin_alike(first: Path, trials: Iterable[Order]) -> None:
     with Library.open(first / "library").writer():
         for trial in trials:
             place = trial.folder
+            if not (place / "run.json").is_file():
+                write_json(place / "run.json", {**read_table(first / "run.json"), **asked_for(trial)})
             if _begun(place):
                 continue
             for left in place.glob(".library.*"):  # by a process that was killed here: we are the only one
                 shutil.rmtree(left)
-            write_json(place / "run.json", {**read_table(first / "run.json"), **asked_for(trial)})
             write_bytes(place / "records.jsonl", (first / "records.jsonl").read_bytes())
             with new_folder(place / "library") as library:
                 shutil.copytree(first / "library", library, ignore=shutil.ignore_patterns("lock"), dirs_exist_ok=True)
 
 
 def _begun(place: Path) -> bool:
-    return (place / "library").exists() or (place / "result.json").exists()
+    known = (place / "library").exists() or (place / "result.json").exists()
+    return known and (place / "run.json").is_file()
 
 
 def _spent(first: Path, places: Sequence[Path]) -> float:
     """The seconds of all runs; what they have taken from the first counts once."""
     shared = _learned(first)
-    own = [event for place in places for event in _learned(place) if event not in shared]
+    own = [event for place in places for event in _learned(place) if event["task"] != shared[0]["task"]]
     return round(sum(float(event["seconds"]) for event in shared + own), 2)
 
 
