@@ -17,22 +17,21 @@ import pytest
 import torch
 from PIL import Image
 
-from espalier import DataFolder, InputError
+from espalier import InputError
 from espalier.evaluation import accuracy, pictures, predict
 from espalier.learners import Learned, Lesson, MntdpD, Prior
 from espalier.learners.options import described
 from espalier.library import Library
 from espalier.nets import backbone
-from espalier.runs import Moment, Settings, run
+from espalier.runs import Settings, run
 from espalier.runs.hardware import code
 from espalier.runs.many import run_many
 from espalier.runs.records import Records, read_records
-from espalier.streams import TaskSpec, stream
-from espalier.streams.registry import STREAMS
+from espalier.streams import stream
 from espalier.training import Job
 from espalier.training.cost import forward_flops
 from espalier.training.job import augmented
-from tests.small_streams import PROTOCOL, install, noise, settings
+from tests.small_streams import PROTOCOL, install, settings
 
 install()
 
@@ -199,11 +198,6 @@ def test_a_finished_run_is_not_run_again(uninterrupted: Path, monkeypatch: pytes
     assert (uninterrupted / "result.json").stat().st_mtime_ns == before
 
 
-def test_a_finished_run_of_another_learner_is_not_taken_for_this_one(uninterrupted: Path) -> None:
-    with pytest.raises(InputError, match="begun with other settings"):
-        run(settings("mntdp-d"), uninterrupted.parent, own_learner=MntdpD(Prior("random")))
-
-
 def test_missing_data_leaves_no_run_behind(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="espalier data fetch cifar10"):
         run(Settings.of("s_minus", "independent"), tmp_path / "runs", tmp_path)
@@ -278,81 +272,6 @@ def test_many_images_are_answered_as_few_are(uninterrupted: Path, monkeypatch: p
     monkeypatch.setattr(import_module(predict.__module__), "AT_ONCE", 7)
     torch.testing.assert_close(predict(library, "t1", images), at_once)
     assert predict(library, "t1", images[:0]).shape == (0, 5)
-
-
-def test_a_run_begun_with_other_settings_is_refused(uninterrupted: Path, tmp_path: Path) -> None:
-    folder = tmp_path / uninterrupted.name
-    shutil.copytree(uninterrupted, folder)
-    (folder / "run.json").write_text(json.dumps({"schema": 1, "stream": "another"}))
-    with pytest.raises(InputError, match=r"begun with other settings \(stream, learner"):
-        run(settings("mntdp-d"), tmp_path)
-    (folder / "run.json").unlink()
-    with pytest.raises(InputError, match=r"lost its run\.json"):
-        run(settings("mntdp-d"), tmp_path)
-
-
-def test_a_folder_in_which_nothing_was_learned_is_as_good_as_new(tmp_path: Path) -> None:
-    folder = tmp_path / settings("independent").folder_name
-    folder.mkdir()
-    (folder / "run.json").write_text(json.dumps({"schema": 1, "stream": "another"}))
-    Library.create(folder / "library", "fc", ["dense"])
-    run(settings("independent"), tmp_path)
-    assert json.loads((folder / "run.json").read_text())["stream"] == "small_mini"
-    assert Library.open(folder / "library").backbone == "tiny"
-
-
-def test_a_value_that_another_version_does_not_know_does_not_end_a_run(uninterrupted: Path, tmp_path: Path) -> None:
-    folder = tmp_path / uninterrupted.name
-    shutil.copytree(uninterrupted, folder)
-    begun = json.loads((folder / "run.json").read_text())
-    begun["protocol_details"] = {k: v for k, v in begun["protocol_details"].items() if k != "flip"} | {"later": 1}
-    (folder / "run.json").write_text(json.dumps(begun))
-    assert run(settings("mntdp-d"), tmp_path)["learner"] == "mntdp-d"
-    begun["protocol_details"]["batch"] += 1
-    (folder / "run.json").write_text(json.dumps(begun))
-    with pytest.raises(InputError, match=r"other settings \(protocol_details"):
-        run(settings("mntdp-d"), tmp_path)
-
-
-@pytest.mark.parametrize("content", ["[]", "7", "null"])
-def test_a_run_json_that_says_nothing_is_refused(content: str, uninterrupted: Path, tmp_path: Path) -> None:
-    folder = tmp_path / uninterrupted.name
-    shutil.copytree(uninterrupted, folder)
-    (folder / "run.json").write_text(content)
-    with pytest.raises(InputError, match="not a table of values"):
-        run(settings("mntdp-d"), tmp_path)
-
-
-def test_a_run_does_not_go_on_with_other_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spec = TaskSpec("mine", ("c0", "c1"), 10, 4, 4, size=8)
-    monkeypatch.setitem(STREAMS, "mine_mini", (lambda name, seed, data: [spec, spec], "two tasks"))
-    asked = settings("finetune", stream="mine_mini")
-    right, wrong = DataFolder(tmp_path / "data"), DataFolder(tmp_path / "data")
-    right.add(noise("mine"))
-    wrong.add(noise("mine", low=50))
-
-    def stop(moment: Moment) -> None:
-        if moment.task == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(asked, tmp_path, right, watch=stop)
-    with pytest.raises(InputError, match="begun with other images of mine"):
-        run(asked, tmp_path, wrong)
-    assert len(run(asked, tmp_path, right)["accuracy"]) == 2
-
-
-def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
-    class Second:
-        def __repr__(self) -> str:
-            return "Second()"
-
-        def learn(self, lesson: Lesson) -> Learned:
-            run(settings("independent"), tmp_path, own_learner=self)
-            raise AssertionError
-
-    with pytest.raises(InputError, match=str(os.getpid())):
-        run(settings("independent"), tmp_path, own_learner=Second())
 
 
 def test_a_torn_last_record_is_dropped(tmp_path: Path) -> None:
