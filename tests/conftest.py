@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from espalier.data import DataFolder
+from espalier.runs import run
 from tests.fakes import fake_paper_folder
+from tests.small_streams import install, settings
 
 # The tests run as one process per core: more threads than that only wait for each other.
 torch.set_num_threads(1)
@@ -26,6 +28,15 @@ def paper_files() -> Path:
     if not (BESIDE / "paper" / "s_long_tasks.csv").is_file():
         pytest.skip("needs the paper's tables: no ../shared/paper")
     return BESIDE / "paper"
+
+
+@pytest.fixture(scope="session")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run, which tests leave as it is."""
+    install()
+    out = tmp_path_factory.mktemp("runs")
+    run(settings("mntdp-d"), out)
+    return out / settings("mntdp-d").folder_name
 
 
 @pytest.fixture(scope="session")

@@ -18,21 +18,14 @@ from tests.small_streams import install, noise, settings
 install()
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs")
-    run(settings("mntdp-d"), out)
-    return out / settings("mntdp-d").folder_name
-
-
-def test_a_finished_run_of_another_learner_is_not_taken_for_this_one(finished: Path) -> None:
+def test_a_finished_run_of_another_learner_is_not_taken_for_this_one(uninterrupted: Path) -> None:
     with pytest.raises(InputError, match="begun with other settings"):
-        run(settings("mntdp-d"), finished.parent, own_learner=MntdpD(Prior("random")))
+        run(settings("mntdp-d"), uninterrupted.parent, own_learner=MntdpD(Prior("random")))
 
 
-def test_a_run_begun_with_other_settings_is_refused(finished: Path, tmp_path: Path) -> None:
-    folder = tmp_path / finished.name
-    shutil.copytree(finished, folder)
+def test_a_run_begun_with_other_settings_is_refused(uninterrupted: Path, tmp_path: Path) -> None:
+    folder = tmp_path / uninterrupted.name
+    shutil.copytree(uninterrupted, folder)
     (folder / "run.json").write_text(json.dumps({"schema": 1, "stream": "another"}))
     with pytest.raises(InputError, match=r"begun with other settings \(stream, learner"):
         run(settings("mntdp-d"), tmp_path)
@@ -51,9 +44,9 @@ def test_a_folder_in_which_nothing_was_learned_is_as_good_as_new(tmp_path: Path)
     assert Library.open(folder / "library").backbone == "tiny"
 
 
-def test_a_value_that_another_version_does_not_know_does_not_end_a_run(finished: Path, tmp_path: Path) -> None:
-    folder = tmp_path / finished.name
-    shutil.copytree(finished, folder)
+def test_a_value_that_another_version_does_not_know_does_not_end_a_run(uninterrupted: Path, tmp_path: Path) -> None:
+    folder = tmp_path / uninterrupted.name
+    shutil.copytree(uninterrupted, folder)
     begun = json.loads((folder / "run.json").read_text())
     begun["protocol_details"] = {k: v for k, v in begun["protocol_details"].items() if k != "flip"} | {"later": 1}
     (folder / "run.json").write_text(json.dumps(begun))
@@ -65,9 +58,9 @@ def test_a_value_that_another_version_does_not_know_does_not_end_a_run(finished:
 
 
 @pytest.mark.parametrize("content", ["[]", "7", "null"])
-def test_a_run_json_that_says_nothing_is_refused(content: str, finished: Path, tmp_path: Path) -> None:
-    folder = tmp_path / finished.name
-    shutil.copytree(finished, folder)
+def test_a_run_json_that_says_nothing_is_refused(content: str, uninterrupted: Path, tmp_path: Path) -> None:
+    folder = tmp_path / uninterrupted.name
+    shutil.copytree(uninterrupted, folder)
     (folder / "run.json").write_text(content)
     with pytest.raises(InputError, match="not a table of values"):
         run(settings("mntdp-d"), tmp_path)

@@ -40,13 +40,6 @@ def without_times(result: dict[str, Any]) -> str:
     return json.dumps({k: v for k, v in result.items() if k != "seconds"}, sort_keys=True)
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs")
-    run(settings("mntdp-d"), out)
-    return out / settings("mntdp-d").folder_name
-
-
 def test_the_source_has_a_mark_that_changes_with_it(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     (tmp_path / "a.py").write_text("1")

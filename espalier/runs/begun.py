@@ -42,14 +42,19 @@ def learned_in(folder: Path) -> int:
     return learned_in(folder / FIRST) if (folder / FIRST).is_dir() else 0
 
 
+def read_begun(folder: Path) -> dict[str, Any]:
+    """`run.json` of a folder in which something has been learned."""
+    if not (folder / "run.json").is_file():
+        raise InputError(f"{folder} has lost its run.json; restore it from a copy, or begin in another folder.")
+    return read_table(folder / "run.json")
+
+
 def check_begun(folder: Path, asked: dict[str, Any]) -> None:
     """What was learned under other settings, or from other tasks, is not gone on with."""
     learned = learned_in(folder)
     if learned == 0:
         return
-    if not (folder / "run.json").is_file():
-        raise InputError(f"{folder} has lost its run.json; restore it from a copy, or begin in another folder.")
-    begun = read_table(folder / "run.json")
+    begun = read_begun(folder)
     tasks = begun.get("tasks", [])  # older folders do not tell them
     known = tasks[:learned] if isinstance(tasks, list) else None
     expected = {**asked, "tasks": asked["tasks"][: len(known or [])]}

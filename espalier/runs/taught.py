@@ -7,10 +7,9 @@ from typing import Any
 from espalier.data.folder import DataFolder
 from espalier.errors import InputError
 from espalier.learners import entry
-from espalier.runs.begun import learned_in
+from espalier.runs.begun import learned_in, read_begun
 from espalier.runs.loop import run_in
 from espalier.runs.order import Order, Watch
-from espalier.runs.result import read_table
 from espalier.runs.settings import Settings
 from espalier.streams import STREAMS, Stream, TaskSpec
 
@@ -67,9 +66,7 @@ def _new(folder: Path, how: dict[str, str]) -> Settings:
 
 def _taught(folder: Path, how: dict[str, str]) -> tuple[Settings, tuple[TaskSpec, ...]]:
     """What a folder has been taught with, and the tasks that it has learned."""
-    if not (folder / "run.json").is_file():
-        raise InputError(f"{folder} has lost its run.json; restore it from a copy, or teach another folder.")
-    begun = read_table(folder / "run.json")
+    begun = read_begun(folder)
     try:
         settings = Settings(begun["stream"], begun["learner"], begun["backbone"], begun["protocol"], begun["seed"])
         tasks = tuple(TaskSpec.of(told) for told in begun["tasks"][: learned_in(folder)])
