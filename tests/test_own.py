@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from espalier.data.own import from_csv, from_folder
+from espalier.data.own import TOLD, from_csv, from_folder
 from espalier.data.pictures import decode_picture, load_picture
 from espalier.errors import InputError
 
@@ -313,6 +313,28 @@ def test_a_bad_picture_in_a_table_is_named(zoo: Path) -> None:
     (zoo / "dogs" / "1.png").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"dogs/1\.png is damaged"):
         from_csv(write_table(zoo, "path,label", *ROWS))
+
+
+def test_all_bad_pictures_are_told_at_once(zoo: Path) -> None:
+    (zoo / "dogs" / "1.png").write_bytes(b"no picture")
+    (zoo / "cats" / "2.png").write_bytes(b"")
+    with pytest.raises(InputError) as caught:
+        from_folder(zoo)
+    first, empty, damaged = str(caught.value).splitlines()
+    assert first == f"2 pictures of {zoo} cannot be used:"
+    assert "cats/2.png is an empty file" in empty
+    assert "dogs/1.png is damaged" in damaged
+
+
+def test_of_very_many_bad_pictures_the_number_is_told(zoo: Path) -> None:
+    for number in range(TOLD + 5):
+        (zoo / "cats" / f"bad{number:02}.png").write_bytes(b"")
+    with pytest.raises(InputError) as caught:
+        from_folder(zoo)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 1 + TOLD + 1
+    assert "bad19.png" in lines[TOLD]
+    assert lines[-1].strip() == "and 5 more."
 
 
 def test_sixteen_bit_colour_is_refused(tmp_path: Path) -> None:

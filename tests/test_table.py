@@ -363,6 +363,20 @@ def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
     assert str(other) in str(caught.value)
 
 
+def test_where_machines_differ_each_is_told_with_its_learners(few: Path) -> None:
+    home = few / "s_minus--ewc--resnet--seed0" / "tried" / "strength-100" / "run.json"
+    asked = json.loads(home.read_text())
+    home.write_text(json.dumps(asked | {"hardware": {"machine": "x86_64", "cores": 2, "threads": 1}}))
+    assert (
+        fmt.text(made(few))
+        .splitlines()[-1]
+        .endswith(
+            "protocol paper; NVIDIA H200, 16 x86_64 cores; espalier 0.1.0, torch 2.11.0 (independent, mntdp-d); "
+            "2 x86_64 cores; espalier 0.1.0, torch 2.11.0 (ewc)."
+        )
+    )
+
+
 def test_a_tuned_run_needs_only_its_own_record(few: Path) -> None:
     trial = few / "s_minus--ewc--resnet--seed0" / "tried" / "strength-100"
     for file in trial.iterdir():

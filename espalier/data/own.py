@@ -23,6 +23,7 @@ from espalier.errors import InputError
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm", ".jfif")
 NOT_READ = (".avif", ".heic", ".heif", ".jxl", ".jp2", ".svg")
 MAX_SIZE = 1024
+TOLD = 20  # pictures that cannot be used; of more, the number is told
 LEAST = 3  # pictures of a class: to train on, to validate, to test
 
 Labelled = list[tuple[Path, str]]
@@ -181,11 +182,28 @@ def _read(labelled: Labelled, size: int, progress: Progress | None, source: str)
     except MemoryError:
         raise InputError(f"the pictures of {source} do not fit into memory; choose a smaller size.") from None
 
-    def load(index: int) -> None:
-        images[index] = load_picture(labelled[index][0], size)
+    def load(index: int) -> str:
+        """Why this picture cannot be used, if it cannot."""
+        try:
+            images[index] = load_picture(labelled[index][0], size)
+        except InputError as error:
+            return str(error)
+        return ""
 
-    for done, _ in enumerate(in_order(load, range(len(labelled))), 1):
+    problems = []
+    for done, problem in enumerate(in_order(load, range(len(labelled))), 1):
+        problems += [problem] if problem else []
         if progress:
             progress(done, len(labelled))
+    if problems:
+        raise InputError(_all_told(problems, source))
     ids = {name: i for i, name in enumerate(names)}
     return ImageSet(images, np.array([ids[label] for _, label in labelled], np.int64), tuple(names))
+
+
+def _all_told(problems: list[str], source: str) -> str:
+    """All at once, so that they can be mended at once."""
+    if len(problems) == 1:
+        return problems[0]
+    more = [f"and {len(problems) - TOLD} more."] if len(problems) > TOLD else []
+    return "\n  ".join([f"{len(problems)} pictures of {source} cannot be used:", *problems[:TOLD], *more])

@@ -4,7 +4,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Column as RichColumn
@@ -172,20 +172,27 @@ def _notes(table: ResultTable) -> list[str]:
         partial = sorted({name for line in table.lines if not line.data_complete for name in line.partial})
         which = f": {', '.join(partial)}" if partial else ""
         notes.append(f"{PARTIAL}: only a part of the datasets was there{which}.")
-    made = dict.fromkeys(words for line in table.lines for words in (*line.hardware, *line.versions))
-    return [*notes, f"{'; '.join((_seeds(table), f'protocol {table.protocol}', *made))}."]
+    return [*notes, f"{_seeds(table)}; protocol {table.protocol}{''.join(f'; {words}' for words in _made(table))}."]
 
 
 def _seeds(table: ResultTable) -> str:
-    users: dict[tuple[int, ...], list[str]] = {}
-    for line in table.lines:
-        if line.seeds:
-            users.setdefault(line.seeds, []).append(line.learner)
-    told = [
-        ", ".join(map(str, seeds)) + (f" ({', '.join(names)})" if len(users) > 1 else "")
-        for seeds, names in users.items()
-    ]
-    return f"Seed{'s' * (max(map(len, users)) > 1 or len(users) > 1)} {', '.join(told)}"
+    told = _with_users((", ".join(map(str, line.seeds)), line.learner) for line in table.lines if line.seeds)
+    return f"Seed{'s' * (len(told) > 1 or any(len(line.seeds) > 1 for line in table.lines))} {', '.join(told)}"
+
+
+def _made(table: ResultTable) -> list[str]:
+    """On which machines and with which versions."""
+    return _with_users(
+        (words, line.learner) for line in table.lines if (words := "; ".join((*line.hardware, *line.versions)))
+    )
+
+
+def _with_users(told: Iterable[tuple[str, str]]) -> list[str]:
+    """Words of learners, each once; where there are several, with the names of those whose they are."""
+    users: dict[str, list[str]] = {}
+    for words, learner in told:
+        users.setdefault(words, []).append(learner)
+    return [words + (f" ({', '.join(names)})" if len(users) > 1 else "") for words, names in users.items()]
 
 
 # LaTeX
