@@ -26,7 +26,7 @@ KINDS = (
     ("copies", r"nchwToNhwc|nhwcToNchw|convertTensor|Memcpy|Memset"),
     ("norm passes", r"batch_?norm|::bn_|welford"),
     ("optimiser", r"multi_tensor_apply|adam"),
-    ("convolutions", r"fprop|dgrad|wgrad|convol|conv2d|conv_depthwise|winograd|cudnn"),
+    ("convolutions", r"fprop|dgrad|wgrad|convol|of_weights|conv2d|conv_depthwise|winograd|cudnn"),
     ("products", r"gemm|nvjet|gemv|splitKreduce|cublas|dot_kernel|::b?addb?mm|::b?mm$"),
     ("copies", r"copy|CatArray|FillFunctor|fill_|gather|scatter|index|flip|arange"),
     ("reductions", r"reduce|softmax|nll_loss|::sum$|::mean$"),

@@ -3,7 +3,7 @@
 cuDNN computes grouped convolutions of 64 channels well, and the gradients of their weights. Its gradient of the input
 is three to seven times slower for some numbers of groups, and is computed as a convolution here. For 64 channels, the
 width of the paper's ResNet, there is more of our own: strides, 1×1, and batches so small that cuDNN takes one group
-after another, each cut out first.
+after another, each cut out first; and on Hopper, `tiles`.
 """
 
 from typing import Any
@@ -11,6 +11,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from espalier.nets import tiles
 
 try:
     from espalier.nets import conv_kernels as kernels
@@ -41,16 +43,28 @@ def can_fork(x: Tensor, weight: Tensor, stride: int) -> bool:
 
 
 def can_fold(x: Tensor, weight: Tensor, beside: Tensor | None) -> bool:
-    """For `conv_relu`: 64 channels in bfloat16, no gradients, and what is added is not shared by several members."""
+    """For `conv_relu`: 64 channels in bfloat16, no gradients; cuDNN adds nothing that several members share."""
     fits = weight.shape[1:] == (CHANNELS, CHANNELS, 3, 3) and _kind(x) == torch.bfloat16
     own = beside is None or beside.shape[1] == len(weight) * CHANNELS
-    return usable(x, weight) and fits and own and not torch.is_grad_enabled()
+    return usable(x, weight) and fits and (own or tiled(x, weight)) and not torch.is_grad_enabled()
+
+
+def tiled(x: Tensor, weight: Tensor) -> bool:
+    """Whether `tiles` can compute this with a padding of 1; `weight` is (m, out, in, k, k)."""
+    return usable(x, weight) and _kind(x) == torch.bfloat16 and tiles.usable(x, weight)
 
 
 def conv(x: Tensor, weight: Tensor, padding: int) -> Tensor:
     """`weight` is (m, out, in, k, k); x has m·in channels, or in channels shared by all members. Stride 1, no bias."""
-    out: Tensor = Convolution.apply(_last(x.to(_kind(x))), weight, padding)  # type: ignore[no-untyped-call]
-    return out
+    return conv_beside(x, weight, padding)[0]
+
+
+def conv_beside(x: Tensor, weight: Tensor, padding: int) -> tuple[Tensor, Tensor | None, Tensor]:
+    """`conv`; the sums that a norm behind it needs, if they were taken on the way (see `tiles.summed`); and x. Who uses
+    x beside its convolution takes this one: then both gradients are added on the way, too."""
+    x = _last(x.to(_kind(x)))
+    out, sums, same = Convolution.apply(x, weight, padding)  # type: ignore[no-untyped-call]
+    return out, sums, same if x.requires_grad else x
 
 
 def conv_relu(x: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, beside: Tensor | None) -> Tensor:
@@ -61,6 +75,8 @@ def conv_relu(x: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, beside: T
     """
     kind = _kind(x)
     scaled, _ = arranged(weight * scale.view(*weight.shape[:2], 1, 1, 1), kind, False)
+    if tiled(x, weight):
+        return tiles.normed(_last(x.to(kind)), scaled, shift, None if beside is None else _last(beside.to(kind)))
     how = [1, 1], [1, 1], [1, 1], _groups(x, weight)
     if beside is None:
         return torch.cudnn_convolution_relu(_last(x.to(kind)), scaled, shift.to(kind), *how)
@@ -78,20 +94,29 @@ class Convolution(torch.autograd.Function):
     """The gradient of the input is a convolution, too: that of the output's gradient with the weights turned round."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, padding: int) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, padding: int) -> tuple[Tensor, Tensor | None, Tensor]:
         straight, turned = arranged(weight, x.dtype, ctx.needs_input_grad[0])
         ctx.groups = _groups(x, weight)
-        ctx.padding, ctx.shape = padding, weight.shape
+        ctx.padding, ctx.shape, ctx.tiled = padding, weight.shape, padding == 1 and tiled(x, weight)
         ctx.save_for_backward(x, straight, turned)
-        return _conv(x, straight, 1, padding, ctx.groups)
+        ctx.set_materialize_grads(False)
+        if not ctx.tiled:
+            return _conv(x, straight, 1, padding, ctx.groups), None, x.view_as(x)
+        out, sums = tiles.summed(x, straight)
+        ctx.mark_non_differentiable(sums)
+        return out, sums, x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, given: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, given: Tensor | None, _: Tensor | None, beside: Tensor | None) -> tuple[Tensor | None, ...]:
+        if given is None:
+            return beside, None, None
         x, straight, turned = ctx.saved_tensors
-        given = _last(given)
-        change = slope = None
-        if ctx.needs_input_grad[0]:
+        given, change, slope = _last(given), None, None
+        if ctx.needs_input_grad[0] and ctx.tiled:
+            change = tiles.convolve(given, turned, None if beside is None else _last(beside))
+        elif ctx.needs_input_grad[0]:
             change = _conv(given, turned, 1, ctx.shape[-1] - 1 - ctx.padding, ctx.groups)
+            change = change if beside is None else change + beside
         if ctx.needs_input_grad[1]:
             slope = _of_weights(given, x, straight, (1, ctx.padding, ctx.groups), ctx.shape)
         return change, slope, None
@@ -187,6 +212,9 @@ def fork_gradient(given: Tensor, short_given: Tensor, straight: Tensor, short_st
 
 def _of_weights(given: Tensor, x: Tensor, straight: Tensor, how: tuple[int, int, int], shape: torch.Size) -> Tensor:
     stride, padding, groups = how
+    own = x.shape[1] == given.shape[1]  # for an input that is shared cuDNN has one dense product
+    if own and (stride, padding) == (1, 1) and x.dtype == torch.bfloat16 and tiles.usable(x, straight):
+        return tiles.of_weights(x, given)
     sizes = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups
     found = torch.ops.aten.convolution_backward(given, x, straight, None, *sizes, [False, True, False])[1]
     kind = torch.float64 if x.dtype == torch.float64 else torch.float32

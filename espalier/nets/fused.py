@@ -18,7 +18,7 @@ try:
 except ImportError:  # Triton comes with PyTorch for GPUs
     kernels = None  # type: ignore[assignment]
 
-__all__ = ["Norm", "join", "kernels", "known", "measured", "norm_relu", "usable"]
+__all__ = ["Norm", "applied", "join", "kernels", "known", "measured", "norm_relu", "through_norm", "usable"]
 
 COLUMNS = 64  # there must be a multiple of it
 ROWS = 32  # of the tile that a program holds (see `signs` in kernels); it is 64 columns wide, 128 if nothing is summed
@@ -63,20 +63,54 @@ def known(weight: Tensor, bias: Tensor, mean: Tensor, var: Tensor, epsilon: floa
 
 @torch.no_grad()
 def measured(
-    x: Tensor, weight: Tensor, bias: Tensor, running: tuple[Tensor, Tensor], momentum: float, epsilon: float
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    running: tuple[Tensor, Tensor],
+    momentum: float,
+    epsilon: float,
+    sums: Tensor | None = None,
 ) -> Norm:
-    """By the statistics of x; the running mean and variance follow them, in place."""
+    """By the statistics of x; the running mean and variance follow them, in place. `sums` are those of `column_sums`,
+    if they are known: (shares, 2, columns)."""
     rows, columns = _matrix(x)
-    sums = _partial(2, columns, rows, x.device)
-    kernels.column_sums[len(sums), columns // COLUMNS](
-        x, sums, rows, columns, _share(rows, sums), ROWS, COLUMNS, num_warps=SUMS_WARPS
-    )
+    if sums is None:
+        sums = _partial(2, columns, rows, x.device)
+        kernels.column_sums[len(sums), columns // COLUMNS](
+            x, sums, rows, columns, _share(rows, sums), ROWS, COLUMNS, num_warps=SUMS_WARPS
+        )
     mean, deviation, scale, shift = torch.empty(4, columns, device=x.device).unbind()
     kernels.statistics[(columns // COLUMNS,)](
         sums, weight, bias, *running, mean, deviation, scale, shift,
         len(sums), rows, columns, momentum, epsilon, COLUMNS,
     )  # fmt: skip
     return Norm(weight, bias, mean, deviation, scale, shift, True)
+
+
+def applied(
+    x: Tensor, norm: Norm, beside: Tensor | None = None, beside_norm: Norm | None = None, marks: bool = False
+) -> tuple[Tensor, Tensor]:
+    """`norm_relu` without a gradient, and the signs that `marks` asks for."""
+    rows, columns = _matrix(x)
+    out, other = torch.empty_like(x), x if beside is None else beside
+    second, wide = beside_norm or norm, _wide(other.shape[1])
+    signs = torch.empty(-(-rows // ROWS) if marks else 0, columns, dtype=torch.int32, device=x.device)
+    kernels.apply[_tiles(rows, columns, wide)](
+        x, other, out, signs, norm.scale, norm.shift, second.scale, second.shift,
+        rows, columns, other.shape[1], beside is not None, beside_norm is not None, marks, ROWS, wide,
+    )  # fmt: skip
+    return out, signs
+
+
+def through_norm(passed: Tensor, x: Tensor, norm: Norm, total: Tensor) -> Tensor:
+    """The gradient of x, given what ReLU let back of that of norm(x), and the sums of `backward_sums` over all rows."""
+    rows, columns = _matrix(x)
+    change, wide = torch.empty_like(x), _wide(columns)
+    kernels.backward_apply[_tiles(rows, columns, wide)](
+        passed, x, x, x, norm.mean, norm.deviation, norm.scale, norm.shift, norm.mean, norm.deviation, norm.scale,
+        total, change, change, rows, columns, columns, False, False, norm.of_batch, True, ROWS, wide,
+    )  # fmt: skip
+    return change
 
 
 def norm_relu(x: Tensor, norm: Norm, beside: Tensor | None = None, beside_norm: Norm | None = None) -> Tensor:
@@ -125,18 +159,10 @@ class NormRelu(torch.autograd.Function):
         norm: Norm,
         beside_norm: Norm | None,
     ) -> Tensor:
-        rows, columns = _matrix(x)
-        out, other = torch.empty_like(x), x if beside is None else beside
-        second, wide = beside_norm or norm, _wide(other.shape[1])
         adds, norms = beside is not None, beside_norm is not None
-        marks = adds and any(ctx.needs_input_grad)
-        signs = torch.empty(-(-rows // ROWS) if marks else 0, columns, dtype=torch.int32, device=x.device)
-        kernels.apply[_tiles(rows, columns, wide)](
-            x, other, out, signs, norm.scale, norm.shift, second.scale, second.shift,
-            rows, columns, other.shape[1], adds, norms, marks, ROWS, wide,
-        )  # fmt: skip
-        ctx.save_for_backward(x, other if norms else x, signs)
-        ctx.norm, ctx.second, ctx.adds, ctx.norms = norm, second, adds, norms
+        out, signs = applied(x, norm, beside, beside_norm, adds and any(ctx.needs_input_grad))
+        ctx.save_for_backward(x, beside if norms else x, signs)
+        ctx.norm, ctx.second, ctx.adds, ctx.norms = norm, beside_norm or norm, adds, norms
         return out
 
     @staticmethod

@@ -41,6 +41,10 @@ def attention(embedding: Tensor, sharpness: Tensor | None) -> Tensor:
     return attended
 
 
+def has_gate(stack: Stack, place: str) -> bool:
+    return f"gate{place}" in stack or f"embedding{place}" in stack
+
+
 def gated(x: Tensor, stack: Stack, place: str, sharpness: Tensor | None) -> Tensor:
     """x (batch, m·units, …) times the gates that the stack has for a place ("" or a number), (m, units) each."""
     if f"gate{place}" in stack:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from espalier.nets import convolution, fused
+from espalier.nets import chain, convolution, fused
 
 Stack = dict[str, Tensor]
 
@@ -33,6 +33,14 @@ def conv(x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: int = 1,
     groups = 1 if x.shape[1] == inputs else members
     flat_bias = None if bias is None else bias.flatten()
     return F.conv2d(x, weight.flatten(0, 1), flat_bias, stride, padding, groups=groups)
+
+
+def conv_beside(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None, Tensor]:
+    """A 3×3 convolution of x; the sums that a norm behind it needs, if they are known; and x, for whoever uses it
+    beside the convolution, in the same layout and precision."""
+    if convolution.usable(x, weight):
+        return convolution.conv_beside(x, weight, 1)
+    return conv(x, weight, padding=1), None, x
 
 
 def fork(x: Tensor, weight: Tensor, short: Tensor, stride: int) -> tuple[Tensor, Tensor]:
@@ -57,30 +65,47 @@ def conv_norm_relu(
     if not training and convolution.can_fold(x, weight, beside):
         norm = _fused_norm(x, stack, norm_name, training)
         return convolution.conv_relu(x, weight, norm.scale, norm.shift, beside)
-    return norm_relu(conv(x, weight, padding=1), stack, norm_name, training, beside)
+    out, sums, _ = conv_beside(x, weight)
+    return norm_relu(out, stack, norm_name, training, beside, sums=sums)
+
+
+def norm_relu_conv(
+    x: Tensor, stack: Stack, norm_name: str, conv_name: str, training: bool, sums: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """conv(ReLU(norm(x))), 3×3; `sums` of x and of what it gives as in `conv_beside`."""
+    weight = stack[f"{conv_name}.weight"]
+    if chain.usable(x, weight):
+        return chain.norm_relu_conv(x, _fused_norm(x, stack, norm_name, training, sums), weight)
+    return conv_beside(norm_relu(x, stack, norm_name, training, sums=sums), weight)[:2]
 
 
 def norm_relu(
-    x: Tensor, stack: Stack, name: str, training: bool, beside: Tensor | None = None, beside_norm: str | None = None
+    x: Tensor,
+    stack: Stack,
+    name: str,
+    training: bool,
+    beside: Tensor | None = None,
+    beside_norm: str | None = None,
+    sums: Tensor | None = None,
 ) -> Tensor:
     """ReLU(norm(x) + beside), where `beside` may be one member's activations, shared by all; `beside_norm` is the name
-    of a norm through which it goes before."""
+    of a norm through which it goes before; `sums` of x as in `conv_beside`."""
     if not fused.usable(x, beside):
         out = batch_norm(x, stack, name, training)
         if beside is not None and beside_norm is not None:
             beside = batch_norm(beside, stack, beside_norm, training)
         return F.relu(out if beside is None else add_shared(out, beside))
-    norm = _fused_norm(x, stack, name, training)
+    norm = _fused_norm(x, stack, name, training, sums)
     if beside is None or beside_norm is None:
         return fused.norm_relu(x, norm, beside)
     return fused.norm_relu(x, norm, beside, _fused_norm(beside, stack, beside_norm, training))
 
 
-def _fused_norm(x: Tensor, stack: Stack, name: str, training: bool) -> fused.Norm:
+def _fused_norm(x: Tensor, stack: Stack, name: str, training: bool, sums: Tensor | None = None) -> fused.Norm:
     weight, bias = stack[f"{name}.weight"].flatten(), stack[f"{name}.bias"].flatten()
     mean, var = stack[f"{name}.running_mean"].flatten(), stack[f"{name}.running_var"].flatten()
     if training:
-        return fused.measured(x, weight, bias, (mean, var), BN_MOMENTUM, BN_EPSILON)
+        return fused.measured(x, weight, bias, (mean, var), BN_MOMENTUM, BN_EPSILON, sums)
     return fused.known(weight, bias, mean, var, BN_EPSILON)
 
 

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from espalier.nets import layers
-from espalier.nets.gates import gated
+from espalier.nets.gates import gated, has_gate
 from espalier.nets.layers import Stack
 
 State = dict[str, Tensor]  # the tensors of one member
@@ -135,19 +135,24 @@ class Residual:
         return state
 
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
+        if not (self._projects or mode.norms_train or torch.is_grad_enabled()):  # norms go into the convolutions
+            out = layers.conv_norm_relu(x, stack, "conv1", "norm1", False)
+            out = gated(out, stack, "1", mode.sharpness)
+            out = layers.conv_norm_relu(out, stack, "conv2", "norm2", False, beside=x)
+            return gated(out, stack, "", mode.sharpness)
+        training, sums = mode.norms_train, None
         if self._projects:
-            return gated(self._projected(stack, x, mode), stack, "", mode.sharpness)
-        out = layers.conv_norm_relu(x, stack, "conv1", "norm1", mode.norms_train)
-        out = gated(out, stack, "1", mode.sharpness)
-        out = layers.conv_norm_relu(out, stack, "conv2", "norm2", mode.norms_train, beside=x)
+            out, beside = layers.fork(x, stack["conv1.weight"], stack["short.weight"], self.stride)
+        else:
+            out, sums, beside = layers.conv_beside(x, stack["conv1.weight"])
+        if has_gate(stack, "1"):
+            out = gated(layers.norm_relu(out, stack, "norm1", training, sums=sums), stack, "1", mode.sharpness)
+            out, sums, _ = layers.conv_beside(out, stack["conv2.weight"])
+        else:
+            out, sums = layers.norm_relu_conv(out, stack, "norm1", "conv2", training, sums)
+        short = "short_norm" if self._projects else None
+        out = layers.norm_relu(out, stack, "norm2", training, beside=beside, beside_norm=short, sums=sums)
         return gated(out, stack, "", mode.sharpness)
-
-    def _projected(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
-        out, short = layers.fork(x, stack["conv1.weight"], stack["short.weight"], self.stride)
-        out = layers.norm_relu(out, stack, "norm1", mode.norms_train)
-        out = gated(out, stack, "1", mode.sharpness)
-        out = layers.conv(out, stack["conv2.weight"], padding=1)
-        return layers.norm_relu(out, stack, "norm2", mode.norms_train, beside=short, beside_norm="short_norm")
 
     def shape(self, given: Shape) -> Shape:
         return (self.outputs, _strided(given[1], self.stride), _strided(given[2], self.stride))
