@@ -37,7 +37,11 @@ def results(made: Job, speed: Speed, codes: list[str] = CODES) -> list[Trained]:
 
 @pytest.mark.parametrize(
     ("backbone", "size", "codes"),
-    [("tiny", 8, CODES), ("alexnet-x0.1", 19, ["aaaaa.", "aa....", "......", "a.Aa..", ".aaa.."])],
+    [
+        ("tiny", 8, CODES),
+        ("resnet", 16, ["aaaaaa.", ".......", "aA....."]),
+        ("alexnet-x0.1", 19, ["aaaaa.", "aa....", "......", "a.Aa..", ".aaa.."]),
+    ],
 )
 def test_captured_steps_are_the_same_steps(
     backbone: str, size: int, codes: list[str], monkeypatch: pytest.MonkeyPatch
@@ -121,9 +125,10 @@ def gradients(made: Job, codes: list[str]) -> dict[str, torch.Tensor]:
     return dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
 
 
-def test_the_same_seed_gives_the_same_bits_again() -> None:
-    made = job(max_epochs=3, patience=100)
-    for one, other in zip(results(made, FAST), results(made, FAST), strict=True):
+@pytest.mark.parametrize(("backbone", "size", "codes"), [("tiny", 8, CODES), ("resnet", 16, ["aaaaaa.", "aA....."])])
+def test_the_same_seed_gives_the_same_bits_again(backbone: str, size: int, codes: list[str]) -> None:
+    made = job(backbone, size=size, max_epochs=3, patience=100)
+    for one, other in zip(results(made, FAST, codes), results(made, FAST, codes), strict=True):
         assert one.val_accuracy == other.val_accuracy
         for left, right in zip(one.states, other.states, strict=True):
             if left is not None and right is not None:

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from espalier.nets import chain, convolution, fused, layers, tiles
+from espalier.nets import chain, convolution, layers, tiles
 
 pytestmark = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() != tiles.HOPPER,
@@ -22,6 +22,7 @@ class Drawn:
         self.members, self.side, self.images = members, side, images
         weight = self.random(members, 64, 3, 3, 64) / 24
         self.weight = weight.bfloat16().view(members * 64, 3, 3, 64).permute(0, 3, 1, 2)
+        self.parts = self.weight.view(members, 64, 64, 3, 3)
 
     def random(self, *shape: int) -> Tensor:
         return torch.randn(shape, device="cuda", generator=self.draw)
@@ -48,7 +49,7 @@ def along(numbers: Tensor) -> Tensor:
 def test_a_convolution_and_its_sums(size: tuple[int, int, int], shared: bool) -> None:
     drawn = Drawn(*size)
     x = drawn.activations(1 if shared else drawn.members)
-    assert tiles.usable(x, drawn.weight)
+    assert tiles.usable(x, drawn.parts)
     wanted, added = drawn.wanted(x), drawn.activations(drawn.members)
     found, sums = tiles.summed(x, drawn.weight)
     assert relative(found, wanted) < 3e-3
@@ -76,7 +77,7 @@ def test_a_gradient_goes_back_through_convolution_and_relu(size: tuple[int, int,
     given, beside = drawn.activations(drawn.members), drawn.activations(drawn.members)
     scale, shift, mean, inverse = (drawn.random(len(drawn.weight)) for _ in range(4))
     wanted = drawn.wanted(given) * (beside.float() * scale[:, None, None] + shift[:, None, None] > 0)
-    found, sums = tiles.masked(given, drawn.weight, beside, (scale, shift, mean, inverse))
+    found, sums = tiles.masked(given, drawn.weight, beside, scale, shift, mean, inverse)
     assert relative(found, wanted) < 3e-3
     total, with_normal = sums.sum(0)
     assert relative(total, wanted.sum((0, 2, 3))) < 3e-3
@@ -99,7 +100,13 @@ def test_the_same_input_gives_the_same_bits() -> None:
     x, given = drawn.activations(7), drawn.activations(7)
     for one, other in zip(tiles.summed(x, drawn.weight), tiles.summed(x, drawn.weight), strict=True):
         assert torch.equal(one, other)
-    assert torch.equal(tiles.of_weights(x, given), tiles.of_weights(x, given))
+    stats = [drawn.random(7 * 64) for _ in range(4)]
+    for one, other in zip(*(tiles.masked(given, drawn.weight, x, *stats) for _ in range(2)), strict=True):
+        assert torch.equal(one, other)
+    for added in (None, given):
+        assert torch.equal(*(tiles.normed(x, drawn.weight, stats[0], added) for _ in range(2)))
+    assert torch.equal(*(tiles.convolve(x, drawn.weight, given) for _ in range(2)))
+    assert torch.equal(*(tiles.of_weights(x, given) for _ in range(2)))
 
 
 def test_what_does_not_fit_is_left_to_others() -> None:
@@ -115,6 +122,7 @@ def test_what_does_not_fit_is_left_to_others() -> None:
     assert not convolution.tiled(torch.zeros(2, 192, 16, 16, device="cuda"), weight)
     assert not tiles.usable(torch.zeros(2, 192, 16, 16), weight)
     assert not tiles.usable(torch.zeros(2, 192, 16, 16, device="cuda"), weight[:, :, :, :1, :1])
+    assert not tiles.usable(torch.zeros(2, 64, 16, 16, device="cuda"), weight[:, :32])
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -163,6 +171,8 @@ def test_without_a_compiler_others_do_it(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "_compile_kernel", broken)
     monkeypatch.setattr(tiles, "_kernels", tiles._kernels.__wrapped__)
     drawn = Drawn(2, 16, 3)
+    x, weight = drawn.activations(2), drawn.parts.float()
     with pytest.warns(UserWarning, match="no compiler"):
-        assert not tiles.usable(drawn.activations(2), drawn.weight)
-    assert fused.usable(drawn.activations(2), None)
+        out, sums, _ = layers.conv_beside(x, weight)
+    assert sums is None
+    assert relative(out, drawn.wanted(x)) < 3e-3

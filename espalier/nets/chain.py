@@ -29,20 +29,22 @@ class NormReluConv(torch.autograd.Function):
         ctx: Any, x: Tensor, norm_weight: Tensor, norm_bias: Tensor, weight: Tensor, norm: fused.Norm
     ) -> tuple[Tensor, Tensor]:
         between, _ = fused.applied(x, norm)
-        straight, turned = convolution.arranged(weight, x.dtype, True)
+        straight, turned = convolution.arranged(weight, x.dtype, any(ctx.needs_input_grad[:3]))
         out, sums = tiles.summed(between, straight)
         ctx.save_for_backward(x, between, turned)
         ctx.norm = norm
         ctx.mark_non_differentiable(sums)
+        ctx.set_materialize_grads(False)
         return out, sums
 
     @staticmethod
-    def backward(ctx: Any, given: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, given: Tensor, _: None) -> tuple[Tensor | None, ...]:
         x, between, turned = ctx.saved_tensors
         norm, given = ctx.norm, given.contiguous(memory_format=torch.channels_last)
         slope = tiles.of_weights(between, given) if ctx.needs_input_grad[3] else None
-        passed, sums = tiles.masked(given, turned, x, (norm.scale, norm.shift, norm.mean, norm.deviation))
-        total = sums.sum(0)
-        bias, along = total
+        if not any(ctx.needs_input_grad[:3]):
+            return None, None, None, slope, None
+        passed, sums = tiles.masked(given, turned, x, norm.scale, norm.shift, norm.mean, norm.deviation)
+        bias, along = total = sums.sum(0)
         change = fused.through_norm(passed, x, norm, total) if ctx.needs_input_grad[0] else None
         return change, along, bias, slope, None

@@ -62,9 +62,9 @@ def conv(x: Tensor, weight: Tensor, padding: int) -> Tensor:
 def conv_beside(x: Tensor, weight: Tensor, padding: int) -> tuple[Tensor, Tensor | None, Tensor]:
     """`conv`; the sums that a norm behind it needs, if they were taken on the way (see `tiles.summed`); and x. Who uses
     x beside its convolution takes this one: then both gradients are added on the way, too."""
-    x = _last(x.to(_kind(x)))
-    out, sums, same = Convolution.apply(x, weight, padding)  # type: ignore[no-untyped-call]
-    return out, sums, same if x.requires_grad else x
+    rounded = _last(x.to(_kind(x)))
+    out, sums, same = Convolution.apply(rounded, weight, padding)  # type: ignore[no-untyped-call]
+    return out, sums, same if x.requires_grad and x.dtype == rounded.dtype else x
 
 
 def conv_relu(x: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, beside: Tensor | None) -> Tensor:
@@ -118,7 +118,11 @@ class Convolution(torch.autograd.Function):
             change = _conv(given, turned, 1, ctx.shape[-1] - 1 - ctx.padding, ctx.groups)
             change = change if beside is None else change + beside
         if ctx.needs_input_grad[1]:
-            slope = _of_weights(given, x, straight, (1, ctx.padding, ctx.groups), ctx.shape)
+            # For an input that is shared cuDNN has one dense product.
+            if ctx.tiled and x.shape[1] == given.shape[1]:
+                slope = tiles.of_weights(x, given)
+            else:
+                slope = _of_weights(given, x, straight, (1, ctx.padding, ctx.groups), ctx.shape)
         return change, slope, None
 
 
@@ -212,9 +216,6 @@ def fork_gradient(given: Tensor, short_given: Tensor, straight: Tensor, short_st
 
 def _of_weights(given: Tensor, x: Tensor, straight: Tensor, how: tuple[int, int, int], shape: torch.Size) -> Tensor:
     stride, padding, groups = how
-    own = x.shape[1] == given.shape[1]  # for an input that is shared cuDNN has one dense product
-    if own and (stride, padding) == (1, 1) and x.dtype == torch.bfloat16 and tiles.usable(x, straight):
-        return tiles.of_weights(x, given)
     sizes = [stride] * 2, [padding] * 2, [1, 1], False, [0, 0], groups
     found = torch.ops.aten.convolution_backward(given, x, straight, None, *sizes, [False, True, False])[1]
     kind = torch.float64 if x.dtype == torch.float64 else torch.float32

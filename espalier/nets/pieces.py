@@ -135,11 +135,8 @@ class Residual:
         return state
 
     def forward(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
-        if not (self._projects or mode.norms_train or torch.is_grad_enabled()):  # norms go into the convolutions
-            out = layers.conv_norm_relu(x, stack, "conv1", "norm1", False)
-            out = gated(out, stack, "1", mode.sharpness)
-            out = layers.conv_norm_relu(out, stack, "conv2", "norm2", False, beside=x)
-            return gated(out, stack, "", mode.sharpness)
+        if not (self._projects or mode.norms_train or torch.is_grad_enabled()):
+            return self._evaluated(stack, x, mode)
         training, sums = mode.norms_train, None
         if self._projects:
             out, beside = layers.fork(x, stack["conv1.weight"], stack["short.weight"], self.stride)
@@ -152,6 +149,13 @@ class Residual:
             out, sums = layers.norm_relu_conv(out, stack, "norm1", "conv2", training, sums)
         short = "short_norm" if self._projects else None
         out = layers.norm_relu(out, stack, "norm2", training, beside=beside, beside_norm=short, sums=sums)
+        return gated(out, stack, "", mode.sharpness)
+
+    def _evaluated(self, stack: Stack, x: Tensor, mode: Mode) -> Tensor:
+        """Where norms can go into the convolutions before them."""
+        out = layers.conv_norm_relu(x, stack, "conv1", "norm1", False)
+        out = gated(out, stack, "1", mode.sharpness)
+        out = layers.conv_norm_relu(out, stack, "conv2", "norm2", False, beside=x)
         return gated(out, stack, "", mode.sharpness)
 
     def shape(self, given: Shape) -> Shape:

@@ -15,11 +15,7 @@ constexpr int RIM = SIDE + 2;  // with the places around it
 constexpr int CHUNKS = C / 8;
 constexpr int PLACE = C * 2;                                        // bytes of a place
 constexpr int INPUT = (RIM * RIM * PLACE + 1023) / 1024 * 1024;     // bytes of a tile with its rim
-constexpr int GIVEN = SIDE * SIDE * PLACE;                          // and without
-constexpr int WEIGHTS = 9 * C * C * 2;
-constexpr int OUT_PITCH = PLACE + 16;                               // from place to place of what goes out
-constexpr int HALF = 8 * SIDE;                                      // places: 8 columns of a tile
-constexpr int OUT = HALF * OUT_PITCH;
+constexpr int ROOM = 1024 + 64;                                     // to begin at a multiple of 1024; barriers
 constexpr int GROUP = 128;                                          // threads of a warpgroup
 
 __device__ u32 address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
@@ -86,6 +82,12 @@ __device__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: 
 __device__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int LEFT>
 __device__ void products_done() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
+// No use of d may be moved before the wait for the products that write it: the compiler does not see that they do.
+template <int COUNT>
+__device__ void settled(float (&d)[COUNT]) {
+#pragma unroll
+    for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(d[i])::"memory");
+}
 
 #define R8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 

@@ -7,7 +7,14 @@
 //             gradient needs: of that part, and of it times the normalised `other`
 //   SUMMED    `sums` are of them and of their squares
 //
-// `sums` is (shares, 2, columns). `x` and an added `other` may be of one member, shared by all.
+// Before that they are rounded, as all activations are. `sums` is (shares, 2, columns). `x` and an added `other` may be
+// of one member, shared by all.
+
+constexpr int WEIGHTS = 9 * C * C * 2;
+constexpr int OUT_PITCH = PLACE + 16;  // from place to place of what goes out
+constexpr int HALF = 8 * SIDE;         // places: 8 columns of a tile
+constexpr int OUT = HALF * OUT_PITCH;
+static_assert(MEMORY == ROOM + WEIGHTS + STAGES * INPUT + 2 * OUT);
 
 constexpr bool READS = ADDED || MASKED;
 constexpr int ROUNDS = HALF * CHUNKS / GROUP;  // until a warpgroup has given half a tile out
@@ -141,6 +148,8 @@ convolve(const u16* x, int x_columns, const u16* weight, u16* y, float* sums, co
             uint4 found[2][ROUNDS];
             if (READS) ending.fetch(found[0], to, corner, 0, thread);
             products_done<0>();
+            settled(d[0]);
+            settled(d[1]);
             arrive(empty + 8 * stage);
 #pragma unroll
             for (int half = 0; half < 2; half++) {

@@ -1,18 +1,21 @@
 // The gradient of the weights for a share of the tiles: `slopes` is (shares, members, output, input, tap). Three
-// warpgroups multiply, each for a line of the 3×3 kernel. `x` may be of one member, shared by all.
+// warpgroups multiply, each for a line of the 3×3 kernel.
+
+constexpr int GIVEN = SIDE * SIDE * PLACE;  // bytes of a tile without its rim
+static_assert(MEMORY == ROOM + STAGES * (INPUT + GIVEN));
 
 extern "C" __global__ void __launch_bounds__(4 * GROUP, 1)
-of_weights(const u16* x, int x_columns, const u16* given, float* slopes, int images, int side, int columns) {
+of_weights(const u16* x, const u16* given, float* slopes, int images, int side, int columns) {
     extern __shared__ unsigned char memory[];
     u32 inputs = aligned(memory), full = inputs + STAGES * (INPUT + GIVEN), empty = full + 8 * STAGES;
-    Shape from{images, side, x_columns}, shape{images, side, columns};
+    Shape shape{images, side, columns};
     int member = blockIdx.y, thread = threadIdx.x % GROUP, group = same_in_warp(threadIdx.x / GROUP);
     barriers_init(full, empty, STAGES, 3 * GROUP);
 
     int step = gridDim.x, count = (shape.tiles() - (int)blockIdx.x + step - 1) / step;
     if (group == 3) {
         fewer_registers<56>();
-        RimLoader loader(x + member * C % x_columns, from, thread);
+        RimLoader loader(x + member * C, shape, thread);
         for (int i = 0; i < count; i++) {
             int stage = i % STAGES, tile = blockIdx.x + i * step;
             if (i >= STAGES) await(empty + 8 * stage, (i / STAGES - 1) & 1);
@@ -41,6 +44,7 @@ of_weights(const u16* x, int x_columns, const u16* given, float* slopes, int ima
             if (i > 0) arrive(empty + 8 * ((i - 1) % STAGES));
         }
         products_done<0>();
+        for (int tap = 0; tap < 3; tap++) settled(d[tap]);
 
         float* own = slopes + ((long long)blockIdx.x * gridDim.y + member) * C * C * 9;
         int warp = thread / 32, lane = thread % 32;
