@@ -27,7 +27,7 @@ def versions() -> dict[str, str]:
 def code(package: Path = PACKAGE) -> str:
     """Tells one state of the source from another, which between two releases have the same version."""
     digest = hashlib.sha256()
-    for file in sorted(package.rglob("*.py")):
+    for file in sorted(file for kind in ("*.py", "*.cu") for file in package.rglob(kind)):
         digest.update(file.relative_to(package).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
