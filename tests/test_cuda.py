@@ -312,7 +312,7 @@ def test_adam_on_the_gpu_is_adam() -> None:
     values = torch.randn(3, 5, 7, generator=draw)
     rates, decays = torch.tensor([1e-2, 1e-3, 1e-1]), torch.tensor([0.0, 1e-2, 1e-1])
     optimisers = [
-        Adam([values.to(device, copy=True)], rates.to(device), decays.to(device)) for device in ("cpu", "cuda")
+        Adam([values.to(device, copy=True)], [rates.to(device)], [decays.to(device)]) for device in ("cpu", "cuda")
     ]
     for _ in range(5):
         slope = torch.randn(3, 5, 7, generator=draw)

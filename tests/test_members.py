@@ -49,7 +49,7 @@ def trained(
     """Twenty steps of a stack towards `goal`, the same for every member; x is shared, or members lie side by side."""
     stack = {name: torch.stack([s[name] for s in states]) for name in states[0]}
     parameters = [t.requires_grad_() for name, t in stack.items() if not is_buffer(name)]
-    adam, draw = Adam(parameters, rates, decays), random(8)
+    adam, draw = Adam(parameters, *([each] * len(parameters) for each in (rates, decays))), random(8)
     losses = []
     for _ in range(STEPS):
         out = block.forward(stack, x, Mode(True, kept(block, given, draw)))
@@ -120,7 +120,7 @@ def test_adam_is_torchs_adam_for_each_member() -> None:
     starts = [torch.randn(3, *shape, generator=draw, dtype=torch.float64) for shape in ((4,), (2, 3), (2, 3, 1, 2))]
     mine = [t.clone() for t in starts]
     rates, decays = (torch.tensor(values, dtype=torch.float64) for values in (RATES, DECAYS))
-    adam = Adam(mine, rates, decays)
+    adam = Adam(mine, [rates] * 3, [decays] * 3)
     theirs = [[t[i].clone().requires_grad_() for t in starts] for i in range(3)]
     optimisers = [
         torch.optim.Adam(own, lr=RATES[i], betas=(0.9, 0.999), eps=1e-8, weight_decay=DECAYS[i])
@@ -139,15 +139,22 @@ def test_adam_is_torchs_adam_for_each_member() -> None:
 
 
 def test_adam_goes_on_for_the_members_that_stay() -> None:
+    """Two of three members of one parameter, one of another, nobody of a third."""
     draw = random(0)
-    start = torch.randn(3, 5, generator=draw, dtype=torch.float64)
-    gradients = torch.randn(10, 3, 5, generator=draw, dtype=torch.float64)
+    shapes = [(3, 5), (2, 2, 3), (1, 4)]
+    starts = [torch.randn(shape, generator=draw, dtype=torch.float64) for shape in shapes]
+    rows, members = [[2, 0], [1], []], [[0, 1, 2], [0, 2], [1]]
     rates, decays = (torch.tensor(values, dtype=torch.float64) for values in (RATES, DECAYS))
-    whole = Adam([start.clone()], rates, decays)
-    packed = Adam([start.clone()], rates, decays)
+    each = [[values[numbers] for numbers in members] for values in (rates, decays)]
+    whole, packed = (Adam([start.clone() for start in starts], *each) for _ in range(2))
     for step in range(10):
+        gradients = [torch.randn(shape, generator=draw, dtype=torch.float64) for shape in shapes]
         if step == 4:
-            packed = packed.keep([packed.parameters[0][[2, 0]]], [2, 0])
-        whole.step((gradients[step],))
-        packed.step((gradients[step] if step < 4 else gradients[step][[2, 0]],))
+            staying = [p.detach()[kept] for p, kept in zip(packed.parameters, rows, strict=True) if kept]
+            packed = packed.keep(staying, rows)
+        whole.step(gradients)
+        of_staying = [gradient[kept] for gradient, kept in zip(gradients, rows, strict=True) if kept]
+        packed.step(gradients if step < 4 else of_staying)
     assert torch.equal(packed.parameters[0], whole.parameters[0][[2, 0]])
+    assert torch.equal(packed.parameters[1], whole.parameters[1][[1]])
+    assert len(packed.parameters) == 2

@@ -255,7 +255,6 @@ def adam(
     rates,
     decays,
     steps,
-    each,
     total,
     BETA1: tl.constexpr,
     BETA2: tl.constexpr,
@@ -264,20 +263,20 @@ def adam(
     EPSILON: tl.constexpr,
     SIZE: tl.constexpr,
 ):
-    """A step of Adam; `steps` counts them, this one included. The logarithms are to base 2."""
+    """A step of Adam, for each value with its own rate and decay; `steps` counts them, this one included. The
+    logarithms are to base 2."""
     place = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     there = place < total
-    member = place // each
     count = tl.load(steps)  # float64: the corrections of the first steps are differences of nearly equal numbers
     correction1 = (1 - tl.exp2(count * LOG_BETA1)).to(tl.float32)
     correction2 = (1 - tl.exp2(count * LOG_BETA2)).to(tl.float32)
     old = tl.load(value + place, mask=there)
-    slope = tl.load(gradient + place, mask=there) + old * tl.load(decays + member, mask=there)
+    slope = tl.load(gradient + place, mask=there) + old * tl.load(decays + place, mask=there)
     mean = tl.load(first + place, mask=there)
     mean += (slope - mean) * (1 - BETA1)
     square = tl.load(second + place, mask=there) * BETA2 + slope * slope * (1 - BETA2)
     tl.store(first + place, mean, mask=there)
     tl.store(second + place, square, mask=there)
-    rate = tl.load(rates + member, mask=there) / correction1
+    rate = tl.load(rates + place, mask=there) / correction1
     step = rate * mean / (tl.sqrt(square / correction2) + EPSILON)
     tl.store(value + place, old - step, mask=there)

@@ -30,7 +30,8 @@ class ColumnModel:
         self._cells = [Cell(list(range(count)), repeated(state, count), True, None) for state in states]
         rates = torch.tensor([s.lr for s in settings], device=job.device)
         decays = torch.tensor([s.weight_decay for s in settings], device=job.device)
-        self.optimiser = Adam(self._parameters(), rates, decays)
+        parameters = self._parameters()
+        self.optimiser = Adam(parameters, [rates] * len(parameters), [decays] * len(parameters))
         self.crops = job.generator("augment")
         self.graphs = Graphs() if job.speed.graphs else None
 
@@ -72,7 +73,9 @@ class ColumnModel:
             cell.stack, cell.members = take_rows(cell.stack, numbers), list(range(len(numbers)))
         if self.graphs is not None:
             self.graphs.forget()
-        self.optimiser = self.optimiser.keep(self._parameters(), numbers)
+        if numbers:
+            parameters = self._parameters()
+            self.optimiser = self.optimiser.keep(parameters, [numbers] * len(parameters))
 
     def flops(self) -> tuple[int, int]:
         return column_flops(self.network, len(self.members))

@@ -66,10 +66,13 @@ class TrieModel:
         self.trie = Trie(job.backbone, members, job.modules, job.fresh())
         rates = torch.tensor([m.setting.lr for m in members], device=job.device)
         decays = torch.tensor([m.setting.weight_decay for m in members], device=job.device)
-        self.optimisers = [
-            Adam(cell.parameters(), rates[cell.members], decays[cell.members], self._free(depth, cell))
-            for depth, cell in self.cells()
-        ]
+        cells = self.cells()
+        self.optimiser = Adam(
+            self._parameters(),
+            [rates[cell.members] for _, cell in cells for _ in cell.parameters()],
+            [decays[cell.members] for _, cell in cells for _ in cell.parameters()],
+            [share for depth, cell in cells for share in self._free(depth, cell)],
+        )
         self.crops, self.recall = job.generator("augment"), job.generator("replay")
         self.parts = self._parts()
         self.graphs = Graphs() if job.speed.graphs else None
@@ -80,6 +83,9 @@ class TrieModel:
             return None
         old = () if self.rules.replay is None else self.rules.replay.outputs
         return outputs_mask([*old, self.rules.outputs], _outputs_of(self.trie), self.job.device)
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for _, cell in self.cells() for p in cell.parameters()]
 
     def _free(self, depth: int, cell: Cell) -> list[Tensor | None]:
         free = self.rules.free.get(self.job.backbone.blocks[depth].name, {})
@@ -134,15 +140,11 @@ class TrieModel:
         return torch.cat([x, replay.normalise(old, task)]), torch.cat([y, replay.y[chosen]]), own
 
     def _update(self, loss: Tensor) -> None:
-        parameters = [p for adam in self.optimisers for p in adam.parameters]
-        gradients = iter(torch.autograd.grad(loss, parameters))
-        for adam in self.optimisers:
-            adam.step(tuple(next(gradients) for _ in adam.parameters))
+        self.optimiser.step(torch.autograd.grad(loss, self.optimiser.parameters))
 
     def slow_down(self, factor: float) -> None:
         """Learning rates are those of the settings times `factor` from now on."""
-        for adam in self.optimisers:
-            torch.mul(adam.full_lr, factor, out=adam.lr)
+        torch.mul(self.optimiser.full_lr, factor, out=self.optimiser.lr)
 
     def stacks(self) -> dict[str, dict[str, Tensor]]:
         """The trained tensors by block, for rules, which know one cell per block."""
@@ -163,16 +165,12 @@ class TrieModel:
         return self.trie.trained_cells()
 
     def keep(self, numbers: list[int]) -> None:
-        rows = [cell.rows_of(numbers) for _, cell in self.cells()]
-        cells = [cell for _, cell in self.cells()]
+        rows = [cell.rows_of(numbers) for _, cell in self.cells() for _ in cell.parameters()]
         self.trie.keep(numbers)
         if self.graphs is not None:
             self.graphs.forget()
-        self.optimisers = [
-            adam.keep(cell.parameters(), kept)
-            for adam, cell, kept in zip(self.optimisers, cells, rows, strict=True)
-            if kept
-        ]
+        if numbers:
+            self.optimiser = self.optimiser.keep(self._parameters(), rows)
 
     def flops(self) -> tuple[int, int]:
         return trie_flops(self.trie)
