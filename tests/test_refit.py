@@ -85,7 +85,8 @@ def test_the_rate_is_whole_in_the_first_half_and_falls_to_nothing(monkeypatch: p
     step = TrieModel.step
 
     def watched(model: TrieModel, chosen: torch.Tensor, number: int) -> int:
-        rates.append({rate for part in model.optimiser.parts(model.optimiser.lr) for rate in part.flatten().tolist()})
+        adam = model.optimiser
+        rates.append({rate for part in adam.parts(adam.lr * adam.factor) for rate in part.flatten().tolist()})
         return step(model, chosen, number)
 
     monkeypatch.setattr(TrieModel, "step", watched)

@@ -254,6 +254,7 @@ def adam(
     second,
     rates,
     decays,
+    factor,
     steps,
     total,
     BETA1: tl.constexpr,
@@ -263,8 +264,8 @@ def adam(
     EPSILON: tl.constexpr,
     SIZE: tl.constexpr,
 ):
-    """A step of Adam, for each value with its own rate and decay; `steps` counts them, this one included. The
-    logarithms are to base 2."""
+    """A step of Adam, for each value with its own decay and rate, which is multiplied by `factor`; `steps` counts them,
+    this one included. The logarithms are to base 2."""
     place = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     there = place < total
     count = tl.load(steps)  # float64: the corrections of the first steps are differences of nearly equal numbers
@@ -277,6 +278,6 @@ def adam(
     square = tl.load(second + place, mask=there) * BETA2 + slope * slope * (1 - BETA2)
     tl.store(first + place, mean, mask=there)
     tl.store(second + place, square, mask=there)
-    rate = tl.load(rates + place, mask=there) / correction1
+    rate = tl.load(rates + place, mask=there) * tl.load(factor) / correction1
     step = rate * mean / (tl.sqrt(square / correction2) + EPSILON)
     tl.store(value + place, old - step, mask=there)

@@ -35,8 +35,9 @@ class Adam:
         for p, part in zip(self.parameters, self.parts(self.values), strict=True):
             p.data = part.copy_(p.detach())
         self.slopes = [part.flatten() for part in self.parts(self.slope)]  # so all can be copied into at once
-        self.full_lr, self.weight_decay = self._spread(lr), self._spread(weight_decay)
-        self.lr = self.full_lr.clone()  # may be lowered in place
+        self.rates, self.decays = list(lr), list(weight_decay)
+        self.lr, self.weight_decay = self._spread(lr), self._spread(weight_decay)
+        self.factor = self.values.new_ones(())  # of all learning rates
         self.free = free if any(share is not None for share in free) else ()
         self.shares = self._shares() if self.free else None
         # A tensor, so that a captured step counts too.
@@ -75,7 +76,7 @@ class Adam:
         self.first.lerp_(slope, 1 - BETA1)
         self.second.mul_(BETA2).addcmul_(slope, slope, value=1 - BETA2)
         denominator = (self.second / (1 - BETA2**self.steps)).sqrt_().add_(EPSILON)
-        update = (self.lr / (1 - BETA1**self.steps)).mul_(self.first).div_(denominator)
+        update = (self.lr * self.factor).div_(1 - BETA1**self.steps).mul_(self.first).div_(denominator)
         self.values.sub_(update if self.shares is None else update.mul_(self.shares))
 
     def _step_on_gpu(self) -> None:
@@ -87,6 +88,7 @@ class Adam:
             self.second,
             self.lr,
             self.weight_decay,
+            self.factor,
             self.steps,
             len(self.values),
             BETA1,
@@ -102,19 +104,14 @@ class Adam:
         `parameters` are already theirs."""
         staying = [place for place, kept in enumerate(rows) if kept]
 
-        def of(vector: Tensor) -> list[Tensor]:
-            parts = self.parts(vector)
-            return [parts[place][rows[place]] for place in staying]
-
-        def rate(vector: Tensor) -> list[Tensor]:
-            return [part.flatten(1)[:, 0] for part in of(vector)]
-
+        rates, decays = ([each[place][rows[place]] for place in staying] for each in (self.rates, self.decays))
         free = [self.free[place] for place in staying] if self.free else ()
-        kept = Adam(parameters, rate(self.full_lr), rate(self.weight_decay), free)
-        for mine, theirs in ((kept.first, self.first), (kept.second, self.second), (kept.lr, self.lr)):
-            for part, old in zip(kept.parts(mine), of(theirs), strict=True):
-                part.copy_(old)
-        kept.steps = self.steps
+        kept = Adam(parameters, rates, decays, free)
+        for mine, theirs in ((kept.first, self.first), (kept.second, self.second)):
+            old = self.parts(theirs)
+            for part, place in zip(kept.parts(mine), staying, strict=True):
+                part.copy_(old[place][rows[place]])
+        kept.factor, kept.steps = self.factor, self.steps
         return kept
 
 

@@ -144,7 +144,7 @@ class TrieModel:
 
     def slow_down(self, factor: float) -> None:
         """Learning rates are those of the settings times `factor` from now on."""
-        torch.mul(self.optimiser.full_lr, factor, out=self.optimiser.lr)
+        self.optimiser.factor.fill_(factor)
 
     def stacks(self) -> dict[str, dict[str, Tensor]]:
         """The trained tensors by block, for rules, which know one cell per block."""
