@@ -161,14 +161,20 @@ def test_an_extrapolation_is_epochs_times_settings() -> None:
     assert gpu_tasks._together(work, trained) == gpu_tasks.OneByOne(50 * 4 * 0.75, 2, (3, 7), True, 20)
 
 
-def test_a_profile_sums_what_a_step_spends() -> None:
-    profile = gpu_profile.measure(CPU, "tiny", members=5, batch=4, about=0.0)
-    assert profile.step_ms > 0
-    kinds = profile.kinds()
-    assert sum(kinds.values()) == pytest.approx(sum(kernel.ms for kernel in profile.kernels))
-    assert kinds["convolutions"] > 0
-    assert kinds["norm passes"] > 0
-    assert profile.kernels[0].ms >= profile.kernels[-1].ms
+def test_a_profile_sums_what_a_step_and_an_evaluation_spend() -> None:
+    step, evaluation = gpu_profile.measure(CPU, "tiny", members=5, batch=4, val=6, about=0.0)
+    assert (step.work, step.images, evaluation.work, evaluation.images) == ("step", 4, "evaluation", 6)
+    for profile in (step, evaluation):
+        assert profile.ms > 0
+        assert profile.tflops > 0
+        kinds = profile.kinds()
+        assert sum(kinds.values()) == pytest.approx(sum(kernel.ms for kernel in profile.kernels))
+        assert kinds["convolutions"] > 0
+        assert kinds["norm passes"] > 0
+        assert profile.kernels[0].ms >= profile.kernels[-1].ms
+    names = [{kernel.name for kernel in profile.kernels} for profile in (step, evaluation)]
+    assert any("backward" in name for name in names[0])
+    assert not any("backward" in name for name in names[1])
 
 
 @pytest.mark.parametrize(
@@ -206,12 +212,20 @@ def test_the_whole_command_prints_every_part_and_gives_all_figures(
     monkeypatch.setattr(gpu_steps, "measure", partial(steps, about=0.0))
     monkeypatch.setattr(gpu_tasks, "measure", partial(tasks, sizes=[gpu_tasks.Size(8, 4, 2)]))
     monkeypatch.setattr(gpu_tasks, "ABOUT", 0.0)
-    monkeypatch.setattr(gpu_profile, "measure", partial(profile, members=3, batch=4, about=0.0))
+    monkeypatch.setattr(gpu_profile, "measure", partial(profile, members=3, batch=4, val=4, about=0.0))
     *_, figures = bench_gpu.run(CPU, None, [2], [4], "fc-x0.01", 0, whole=False, verbose=True)
     told = capsys.readouterr().out
-    for part in ("training steps", "whole tasks", "kernels of a step", "TB/s", "other: ", torch.__version__):
+    for part in (
+        "training steps",
+        "whole tasks",
+        "kernels of a step",
+        "kernels of an evaluation",
+        "TB/s",
+        "other: ",
+        torch.__version__,
+    ):
         assert part in told
-    assert {"versions", "hardware", "limits", "steps", "tasks", "profile"} <= set(figures)
+    assert {"versions", "hardware", "limits", "steps", "tasks", "profiles"} <= set(figures)
     write_json(tmp_path / "figures.json", figures)
     assert json.loads((tmp_path / "figures.json").read_text())["tasks"][0]["times_faster"] > 0
 

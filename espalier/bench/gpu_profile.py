@@ -1,4 +1,4 @@
-"""Where the time of a training step goes: the kernels of a step of the trie, summed by what they do.
+"""Where the time goes: the kernels of a training step of the trie, and of an evaluation, summed by what they do.
 
 Kernels are told apart by their names, which are those of cuDNN, cuBLAS, PyTorch and Espalier's own. On a CPU the names
 are those of PyTorch's operators, and most are `other`.
@@ -6,7 +6,7 @@ are those of PyTorch's operators, and most are `other`.
 
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -17,8 +17,11 @@ from torch.profiler import DeviceType, ProfilerActivity, profile
 from espalier.bench import gpu
 from espalier.device import AS_IN_RUNS, cudnn
 from espalier.training.model import TrieModel
+from espalier.training.train import evaluation
 
-MEMBERS, BATCH, STEPS = 42, 256, 3
+MEMBERS, BATCH = 42, 256
+VAL = 200  # validation images, as many as the paper's tasks of 400 images have
+CALLS = 3  # that are watched
 
 # The first pattern that is found in a name says what it is: a conversion of cuDNN's is no convolution, and a copy is
 # one of PyTorch's element-wise kernels.
@@ -43,17 +46,19 @@ ORDER = (*dict.fromkeys(name for name, _ in KINDS), OTHER)
 class Kernel:
     name: str
     kind: str
-    ms: float  # per step
+    ms: float  # per call of the work
     calls: float
 
 
 @dataclass(frozen=True)
 class Profile:
-    """`step_ms` is the time of a step without the profiler; kernels, the longest first, are those of one step."""
+    """`work` is a step or an evaluation, `ms` its time without the profiler; kernels, the longest first, are those of
+    one call of it."""
 
+    work: str
     members: int
-    batch: int
-    step_ms: float
+    images: int
+    ms: float
     tflops: float  # per second, in 10^12
     kernels: list[Kernel]
 
@@ -67,20 +72,31 @@ def measure(
     network: str = "resnet",
     members: int = MEMBERS,
     batch: int = BATCH,
+    val: int = VAL,
     seed: int = 0,
     about: float = 0.5,
-) -> Profile:
+) -> list[Profile]:
+    """Of a step, and of an evaluation."""
     gpu.release(device)
-    work = gpu.job(device, network, batch, gpu.CLASSES, batch, 1, seed)
+    work = gpu.job(device, network, batch, val, batch, 1, seed)
     chosen = torch.arange(batch, device=device)
     with cudnn(AS_IN_RUNS):
         model = TrieModel(work, gpu.members(work, members))
-        seconds = gpu.seconds_per_call(lambda: model.step(chosen, 0), device, about)
-        watched = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
-        with profile(activities=[watched]) as profiler:
-            gpu.seconds_of(lambda: model.step(chosen, 0), device, STEPS)
-    flops = batch * model.flops()[0]
-    return Profile(members, batch, 1e3 * seconds, flops / seconds / 1e12, _kernels(profiler, device))
+        flops = model.flops()
+        return [
+            _profile("step", lambda: model.step(chosen, 0), model, batch, batch * flops[0], about),
+            _profile("evaluation", evaluation(work, model), model, val, val * flops[1], about),
+        ]
+
+
+def _profile(name: str, work: Callable[[], object], model: TrieModel, images: int, flops: int, about: float) -> Profile:
+    device = model.job.device
+    seconds = gpu.seconds_per_call(work, device, about)
+    watched = ProfilerActivity.CUDA if device.type == "cuda" else ProfilerActivity.CPU
+    with profile(activities=[watched]) as profiler:
+        gpu.seconds_of(work, device, CALLS)
+    tflops = flops / seconds / 1e12
+    return Profile(name, len(model.members), images, 1e3 * seconds, tflops, _kernels(profiler, device))
 
 
 def _kernels(profiler: profile, device: torch.device) -> list[Kernel]:
@@ -90,7 +106,7 @@ def _kernels(profiler: profile, device: torch.device) -> list[Kernel]:
         if milliseconds:
             spent.setdefault(event.name, []).append(milliseconds)
     own = own_kernels()
-    found = [Kernel(name, kind_of(name, own), sum(ms) / STEPS, len(ms) / STEPS) for name, ms in spent.items()]
+    found = [Kernel(name, kind_of(name, own), sum(ms) / CALLS, len(ms) / CALLS) for name, ms in spent.items()]
     return sorted(found, key=lambda kernel: kernel.ms, reverse=True)
 
 

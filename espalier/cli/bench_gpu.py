@@ -43,7 +43,7 @@ def gpu(
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Name the kernels that are of no known kind.")] = False,
 ) -> None:
-    """What the trie gains over training members one by one: steps, whole tasks, and where a step's time goes."""
+    """What the trie gains over training members one by one: steps, whole tasks, and where the time goes."""
     backbone(network, shared.IMAGE, shared.CLASSES)
     if not torch.cuda.is_available():
         raise InputError("this measures a GPU, and there is none that PyTorch can use; run it where there is one.")
@@ -99,12 +99,13 @@ def run(
         figures["tasks"] = [{**asdict(line), "times_faster": line.times_faster} for line in tasks]
         yield figures
     if part in (None, Part.PROFILE):
-        profile = shared.fitting(lambda: gpu_profile.measure(device, network, seed=seed), device)
-        if profile is None:
+        profiles = shared.fitting(lambda: gpu_profile.measure(device, network, seed=seed), device)
+        if profiles is None:
             say("the profile of a step: out of memory")
             return
-        print_profile(profile, verbose)
-        figures["profile"] = {**asdict(profile), "kinds_ms": profile.kinds()}
+        for profile in profiles:
+            print_profile(profile, verbose)
+        figures["profiles"] = [{**asdict(profile), "kinds_ms": profile.kinds()} for profile in profiles]
         yield figures
 
 
@@ -174,14 +175,15 @@ def print_tasks(lines: Sequence[gpu_tasks.Line]) -> None:
 def print_profile(profile: gpu_profile.Profile, verbose: bool) -> None:
     kinds = profile.kinds()
     total = sum(kinds.values())
-    table = Table(Column("kernels of a step", no_wrap=True), "ms", "share", "calls", box=None)
+    named = "an evaluation" if profile.work == "evaluation" else "a step"
+    table = Table(Column(f"kernels of {named}", no_wrap=True), "ms", "share", "calls", box=None)
     for kind, ms in kinds.items():
         calls = sum(kernel.calls for kernel in profile.kernels if kernel.kind == kind)
         table.add_row(kind, f"{ms:.2f}", f"{ms / total if total else 0:.1%}", f"{calls:.0f}")
     table.add_row("all kernels", f"{total:.2f}", "", f"{sum(kernel.calls for kernel in profile.kernels):.0f}")
     console.print(table)
     say(
-        f"a step of {profile.members} members at batch {profile.batch} takes {profile.step_ms:.2f} ms without the "
+        f"{named} of {profile.members} members on {profile.images} images takes {profile.ms:.2f} ms without the "
         f"profiler, {profile.tflops:.1f} TFLOP/s"
     )
     if verbose:

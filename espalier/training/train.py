@@ -89,6 +89,12 @@ def train_for(job: Job, member: Member, epochs: int, progress: Progress) -> Outc
     return Outcome([run.results[member]], run.flops, run.step, run.step_seconds)
 
 
+def evaluation(job: Job, model: Model) -> Callable[[], None]:
+    """What is done after every epoch, to be timed: all members on the validation images, and the best states kept."""
+    run = _Run(job, model, lambda *told: None)
+    return lambda: run._evaluate(0)
+
+
 def evaluate_frozen(job: Job, member: Member) -> Trained:
     """A member that trains nothing: its accuracy is what it is."""
     states = [job.modules[slot.module] for slot in member.candidate if isinstance(slot, Reuse)]
