@@ -14,13 +14,10 @@ from typer.testing import CliRunner
 
 from espalier.cli import app
 from espalier.errors import InputError
-from espalier.learners import LEARNERS
 from espalier.report import ResultTable, collect, published_figures, tables
 from espalier.report import formats as fmt
-from espalier.report.published import MEAN, find, published_learners
-from espalier.report.table import FIVE, MAIN, TRANSFERS, Line
-from espalier.runs.settings import Settings
-from espalier.streams import STREAMS
+from espalier.report.published import MEAN, published_learners
+from espalier.report.table import FIVE, TRANSFERS, Line
 
 VERSIONS = {"code": "0a1b2c3d4e5f", "espalier": "0.1.0", "torch": "2.11.0"}
 HARDWARE = {"machine": "x86_64", "cores": 16, "threads": 16, "gpu": "NVIDIA H200"}
@@ -170,37 +167,6 @@ def test_only_learners_of_the_paper_with_that_backbone_are_added(few: Path) -> N
     assert names[:3] == ["independent", "mntdp-d", "ewc"]
     assert sorted(names) == sorted(published_learners(published_figures(), "s_minus", "resnet"))
     assert "hat" not in names
-
-
-# Published figures
-
-
-def test_the_papers_names_are_ours() -> None:
-    figures = published_figures()
-    assert {stream for stream, _, _, _ in figures} - {MEAN} <= set(STREAMS)
-    assert {learner for _, learner, _, _ in figures} <= set(LEARNERS)
-    ours = {column.key for column in (*MAIN, *TRANSFERS)} | {"acc_first", "acc_last", "delta"}
-    assert {metric for _, _, _, metric in figures} <= ours
-
-
-def test_every_learner_of_the_paper_is_found_by_its_usual_backbone() -> None:
-    figures = published_figures()
-    for stream, learner, _, metric in figures:
-        if stream != MEAN:
-            assert find(figures, stream, learner, Settings.of(stream, learner).backbone, metric)
-    assert find(figures, "s_minus", "mntdp-d", "resnet-3", "avg_accuracy") is None
-    assert find(figures, "s_minus", "mntdp-d", "alexnet-x2.5", "avg_accuracy") is None
-
-
-def test_no_figure_was_lost_from_the_papers_tables(paper_files: Path) -> None:
-    rows = list(csv.DictReader((paper_files / "results.csv").read_text().splitlines()))
-    figures = published_figures()
-    assert len(figures) == len(rows)
-    for row in rows:
-        stream = row["stream"].replace("-", "_") if row["stream"] != MEAN else MEAN
-        ours = figures[stream, row["learner"], row["backbone"], row["metric"].replace("lca5", "lca")]
-        assert (str(ours.value), "" if ours.stderr is None else str(ours.stderr)) == (row["value"], row["stderr"])
-        assert ours.tuned_on_stream == (row["tuning_level"] == "stream")
 
 
 # Formats

@@ -103,7 +103,6 @@ class Adam:
         """The optimiser of the members that stay: of every parameter these rows; those without any are gone.
         `parameters` are already theirs."""
         staying = [place for place, kept in enumerate(rows) if kept]
-
         rates, decays = ([each[place][rows[place]] for place in staying] for each in (self.rates, self.decays))
         free = [self.free[place] for place in staying] if self.free else ()
         kept = Adam(parameters, rates, decays, free)
