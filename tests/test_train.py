@@ -12,7 +12,20 @@ from torch import Tensor
 
 from espalier.errors import InputError
 from espalier.nets import State, backbone
-from espalier.training import Candidate, Fresh, Job, Member, Reuse, Setting, Trained, best, describe, protocol, train
+from espalier.training import (
+    Candidate,
+    Fresh,
+    Job,
+    Member,
+    Reuse,
+    Setting,
+    Trained,
+    best,
+    describe,
+    judge,
+    protocol,
+    train,
+)
 from espalier.training.candidate import modules_named
 from espalier.training.job import Speed
 from espalier.training.plain import train_one_by_one
@@ -222,7 +235,7 @@ def test_results_are_in_the_order_of_candidates_then_settings() -> None:
 
 
 def test_operations_are_those_of_the_steps_and_the_evaluations() -> None:
-    made = job(max_epochs=1)  # 20 images: 3 steps; evaluated at 0, 1, 2, 3 on 15 images
+    made = job(max_epochs=1, eval_batch=15)  # 20 images: 3 steps; evaluated at 0, 1, 2, 3 on 15 images
     frozen = train(made, candidates(["aaaaa"]), RATES, quiet).flops
     assert frozen == 15 * 2 * (13824 + 57344 + 19456 + 14336 + 96)
     head = train(made, candidates(["aaaa."]), RATES[:1], quiet).flops
@@ -233,12 +246,12 @@ def test_operations_are_those_of_the_steps_and_the_evaluations() -> None:
 def test_what_frozen_modules_make_of_validation_images_is_kept_as_far_as_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Batches of 7 images in float64, with 192 values each; the frozen blocks make of them 512, 256, 64 and 32."""
-    made, codes = job(max_epochs=2, patience=100), ["aaaa.", "aaa..", "aa...", "a....", "....."]
+    """15 images in float64, with 192 values each; the frozen blocks make of them 512, 256, 64 and 32."""
+    made, codes = job(max_epochs=2, patience=100, eval_batch=15), ["aaaa.", "aaa..", "aa...", "a....", "....."]
     plain = train_one_by_one(made, candidates(codes), RATES)
     computed = []
     for values in (0, 64 + 32, 192 + 512 + 256 + 64 + 32):
-        monkeypatch.setattr(import_module(_Run.__module__), "FROZEN_BYTES", 3 * 7 * 8 * values)
+        monkeypatch.setattr(judge, "FROZEN_BYTES", 15 * 8 * values)
         outcome = train(made, candidates(codes), RATES, quiet)
         for mine, wanted in zip(outcome.results, plain, strict=True):
             same_results(mine, wanted)

@@ -4,6 +4,7 @@ Knows nothing about stopping or choosing, nor about libraries. What a column is,
 """
 
 from collections.abc import Sequence
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -63,6 +64,12 @@ class ColumnModel:
     def _run(self, x: Tensor, modes: Modes) -> Tensor:
         with self.job.precision():
             return self.network.run(self._stacks(), x, modes).view(len(x), len(self.members), -1)
+
+    def only(self, numbers: Sequence[int]) -> "ColumnModel":
+        there = copy(self)
+        there.members = [self.members[number] for number in numbers]
+        there._cells = [cell.only(numbers) for cell in self._cells]
+        return there
 
     def cells(self) -> list[tuple[int, Cell]]:
         return list(enumerate(self._cells))

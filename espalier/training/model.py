@@ -6,6 +6,7 @@ writes a model of its own.
 """
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Protocol
 
 import torch
@@ -39,6 +40,9 @@ class Model(Protocol):
     def logits(self, x: Tensor, known: Trunk = NOTHING) -> Tensor:
         """What all members say of normalised images now: (batch, members, classes). What is known of `frozen` is not
         computed again."""
+
+    def only(self, numbers: Sequence[int]) -> "Model":
+        """These members, renumbered in that order, as they are now: to be asked, not to be trained."""
 
     def cells(self) -> list[tuple[int, Cell]]:
         """All that is trained, each with its place in a member's `states`."""
@@ -160,6 +164,11 @@ class TrieModel:
         with self.job.precision():
             logits = self.trie.forward(x, evaluating, known)
         return logits if self.rules.outputs is None else logits[:, :, slice(*self.rules.outputs)]
+
+    def only(self, numbers: Sequence[int]) -> "TrieModel":
+        there = copy(self)
+        there.trie = self.trie.only(numbers)
+        return there
 
     def cells(self) -> list[tuple[int, Cell]]:
         return self.trie.trained_cells()

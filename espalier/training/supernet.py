@@ -14,6 +14,7 @@ waits for the device once or twice, as the drawn paths decide what runs.
 """
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 import torch
 import torch.nn.functional as F
@@ -55,6 +56,7 @@ class Supernet:
         rates, decays, path_rates = torch.tensor(values, device=job.device).T
         self.optimisers = [RowAdam(stack, rates, decays) for stack in stacks[:-1]]
         self.optimisers.append(RowAdam(stacks[-1], path_rates, torch.zeros_like(path_rates)))
+        self.asked: Sequence[int] = range(count)  # the members whose logits are wanted
         self.fixed = [False] * count
         self.fixed_at = [0] * count  # the step
         self.steps = 0
@@ -172,8 +174,14 @@ class Supernet:
         return NOTHING  # it is computed anew each time
 
     def logits(self, x: Tensor, known: Trunk = NOTHING) -> Tensor:
-        logits, _, self._spent[1] = self._along(x, self._likeliest_walks(), evaluating)
+        walks = self._likeliest_walks()
+        logits, _, self._spent[1] = self._along(x, [walks[number] for number in self.asked], evaluating)
         return logits
+
+    def only(self, numbers: Sequence[int]) -> "Supernet":
+        there = copy(self)
+        there.asked = [self.asked[number] for number in numbers]
+        return there
 
     def _along(self, x: Tensor, walks: list[Walk], modes: Modes) -> tuple[Tensor, list[Used], int]:
         """Members along a path each, for the whole batch: logits (batch, walks, classes), the rows of the stacks that
@@ -238,6 +246,7 @@ class Supernet:
         self.fixed = [self.fixed[number] for number in numbers]
         self.fixed_at = [self.fixed_at[number] for number in numbers]
         self.draws = [self.draws[number] for number in numbers]
+        self.asked = range(len(numbers))
         for cell, optimiser in zip(self._cells, self.optimisers, strict=True):
             cell.stack, cell.members = take_rows(cell.stack, numbers), list(range(len(numbers)))
             optimiser.keep(numbers)

@@ -8,8 +8,6 @@ itself alone, not on who else is trained beside it.
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import accumulate, chain
 
 import torch
 from torch import Tensor
@@ -19,15 +17,15 @@ from espalier.nets.layers import Stack
 from espalier.training.candidate import Candidate, Member, Reuse, Setting, Trained
 from espalier.training.cost import forward_flops
 from espalier.training.job import Job, eval_batches
+from espalier.training.judge import Judge
 from espalier.training.model import Model, TrieModel
-from espalier.training.trie import Cell, Prefix, Trunk, take_rows
+from espalier.training.trie import Cell, take_rows
 
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
 PACK_WHEN_LEFT = 0.25  # the share of the members that must have stopped before the others are packed again
 # Where steps are captured they are packed once those who stopped have cost as much as so many steps of all members,
 # which is about what capturing anew costs.
 PACK_CAPTURED_AFTER = 15.0
-FROZEN_BYTES = 4 << 30  # at most as much is kept of what frozen modules make of validation images
 LOOK_AFTER = 1.0  # seconds after which the accuracies are looked at, though nobody can have stopped
 
 Progress = Callable[[int, int, int, float], None]  # step, most steps there can be, members still training, best so far
@@ -67,7 +65,7 @@ def fit(job: Job, model: Model, progress: Progress) -> Outcome:
     members = list(model.members)
     run = _Run(job, model, progress)
     run.train()
-    return Outcome([run.results[member] for member in members], run.flops, run.step, run.step_seconds)
+    return run.outcome(members)
 
 
 def train_for(job: Job, member: Member, epochs: int, progress: Progress) -> Outcome:
@@ -86,7 +84,7 @@ def train_for(job: Job, member: Member, epochs: int, progress: Progress) -> Outc
             run.train_step(chosen)
         progress(run.step, most, 1, run.best_seen)
     run.keep_last()
-    return Outcome([run.results[member]], run.flops, run.step, run.step_seconds)
+    return run.outcome([member])
 
 
 def evaluation(job: Job, model: Model) -> Callable[[], None]:
@@ -134,6 +132,7 @@ class _Run:
 
     def __init__(self, job: Job, model: Model, progress: Progress) -> None:
         self.job, self.model, self.progress = job, model, progress
+        self.judge = Judge(job, model)
         self.trainees = [
             _Trainee(place, cell, _copy(cell.stack), torch.tensor(cell.members, device=job.device))
             for place, cell in model.cells()
@@ -169,16 +168,9 @@ class _Run:
                     return
         self._leave(list(range(len(self.model.members))))
 
-    @cached_property
-    def val(self) -> list[tuple[Tensor, Tensor, Trunk]]:
-        """The validation images in batches, their labels, and what frozen modules make of them, which does not change
-        while members train; as far as there is room, what is smallest first."""
-        batches = list(eval_batches(self.job.task, self.job.task.val, self.job.protocol.eval_batch))
-        first = self.model.frozen(batches[0][0])
-        kept = _smallest(first, FROZEN_BYTES // len(batches))
-        frozen = chain([first], (self.model.frozen(x) for x, _ in batches[1:]))
-        self.flops += len(self.job.task.val) * self.model.frozen_flops()
-        return [(x, y, {name: all_of[name] for name in kept}) for (x, y), all_of in zip(batches, frozen, strict=True)]
+    def outcome(self, members: Sequence[Member]) -> Outcome:
+        flops = self.flops + self.judge.flops
+        return Outcome([self.results[member] for member in members], flops, self.step, self.step_seconds)
 
     def keep_last(self) -> None:
         """All members stop, and what they are now is taken for their best."""
@@ -210,12 +202,12 @@ class _Run:
         stand still until it is given the next step.
         """
         self.now.fill_(self.step)
-        if self.model.graphs is None:
+        if self.model.graphs is None or not self.judge.at_once:
             self._judge()
         else:
             self.model.graphs.run("evaluation", self._judge, {})
-        again = self.model.frozen_flops(self.val[0][2]) - self.model.frozen_flops()
-        self.flops += len(self.job.task.val) * (self.model.flops()[1] + again)
+        if self.judge.at_once:
+            self.judge.count_all()
         if self.step >= self.next_stop or time.monotonic() - self.looked > LOOK_AFTER:
             self._look()
         self.progress(self.step, most, len(self.model.members) - len(self.stopped), self.best_seen)
@@ -253,10 +245,11 @@ class _Run:
             trainee.save_best(improved)
 
     def _accuracy(self) -> Tensor:
-        correct = torch.zeros(len(self.model.members), dtype=torch.float64, device=self.job.device)
-        for x, y, known in self.val:
-            correct += (self.model.logits(x, known).argmax(2) == y[:, None]).sum(0)
-        return correct / len(self.job.task.val)
+        """Of all members; where many images are asked, -1 for those that are not better than ever."""
+        if self.judge.at_once:
+            return self.judge.accuracies()
+        going = [number for number in range(len(self.model.members)) if number not in self.stopped]
+        return self.judge.better_than(self.best_accuracy, going)
 
     def _leave(self, numbers: list[int]) -> None:
         self._take_down(numbers)
@@ -294,13 +287,6 @@ class _Run:
             if number in trainee.cell.members:
                 found[trainee.place] = states[trainee.cell.members.index(number)]
         return tuple(found)
-
-
-def _smallest(frozen: Trunk, room: int) -> list[Prefix]:
-    """The names of those that have room together, in bytes."""
-    names = sorted(frozen, key=lambda name: (frozen[name].nbytes, name))
-    taken = accumulate(frozen[name].nbytes for name in names)
-    return [name for name, so_far in zip(names, taken, strict=True) if so_far <= room]
 
 
 def _copy(stack: Stack) -> Stack:

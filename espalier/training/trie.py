@@ -9,6 +9,7 @@ from block to block, and nothing has to be picked out or put in another order.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -44,6 +45,13 @@ class Cell:
     trained: bool
     parent: Prefix | None
     lane: Lane = ()
+
+    def only(self, members: Sequence[int]) -> "Cell":
+        """Of these members, renumbered in that order."""
+        renumbered = {old: new for new, old in enumerate(members)}
+        rows = self.rows_of(renumbered)
+        stack = take_rows(self.stack, rows) if self.trained else self.stack
+        return replace(self, members=[renumbered[self.members[row]] for row in rows], stack=stack)
 
     def rows_of(self, members: Container[int]) -> list[int]:
         return [row for row, number in enumerate(self.members) if number in members]
@@ -137,15 +145,21 @@ class Trie:
 
     def keep(self, numbers: list[int]) -> None:
         """Let only these members stay, renumbered in that order. Their tensors are new ones, and contiguous."""
-        renumbered = {old: new for new, old in enumerate(numbers)}
         self.members = [self.members[number] for number in numbers]
         for cells in self.cells:
             for cell in cells:
-                rows = cell.rows_of(renumbered)
-                if cell.trained:
-                    cell.stack = take_rows(cell.stack, rows)
-                cell.members = [renumbered[cell.members[row]] for row in rows]
+                kept = cell.only(numbers)
+                cell.stack, cell.members = kept.stack, kept.members
             cells[:] = [cell for cell in cells if cell.members]
+
+    def only(self, numbers: Sequence[int]) -> "Trie":
+        """These members as they are now, renumbered in that order, in tensors of their own."""
+        there = copy(self)
+        there.members = [self.members[number] for number in numbers]
+        there._indices = {}
+        kept = [[cell.only(numbers) for cell in cells] for cells in self.cells]
+        there.cells = [[cell for cell in cells if cell.members] for cells in kept]
+        return there
 
 
 def _compute(block: Block, depth: int, cell: Cell, x: Tensor, mode: Mode) -> Tensor:

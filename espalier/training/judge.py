@@ -1,0 +1,103 @@
+"""How many of the validation images members know, and who need not be asked about all of them. Knows nothing about
+steps or stopping.
+
+As many images as fit in one batch are asked at once, which can be captured. More are asked in parts, those first that
+were missed most lately. A member that has missed as many as when it was best is not better now, whatever it makes of
+the rest: it is not asked further. That changes no result; it saves most of an evaluation in which few get better.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate, chain
+
+import torch
+from torch import Tensor
+
+from espalier.training.job import Job
+from espalier.training.model import Model
+from espalier.training.trie import Prefix, Trunk
+
+FROZEN_BYTES = 4 << 30  # at most as much is kept of what frozen modules make of validation images
+PART = 0.5  # of a batch: so many images are asked at a time, where there are more than one batch
+NARROW = 0.5  # members are taken out of their stacks where no more than this share of them is asked further
+
+
+class Judge:
+    """Asks the members of a model as they are at the time; `flops` counts the operations."""
+
+    def __init__(self, job: Job, model: Model) -> None:
+        self.job, self.model, self.flops = job, model, 0
+        self.difficulty = torch.zeros(len(job.task.val), device=job.device)  # the share of members that missed it
+
+    @property
+    def at_once(self) -> bool:
+        return len(self.job.task.val) <= self.job.protocol.eval_batch
+
+    @cached_property
+    def _val(self) -> tuple[Tensor, Tensor, Trunk]:
+        """The validation images, their labels, and what frozen modules make of them, which does not change while
+        members train; as far as there is room, what is smallest first."""
+        val = self.job.task.val
+        x = self.job.task.normalise(val.x)
+        parts = torch.split(x, self.job.protocol.eval_batch)
+        first = self.model.frozen(parts[0])
+        kept = _smallest(first, FROZEN_BYTES // len(parts))
+        known: dict[Prefix, list[Tensor]] = {name: [] for name in kept}
+        for frozen in chain([first], map(self.model.frozen, parts[1:])):
+            for name in kept:
+                known[name].append(frozen[name])
+        self.flops += len(val) * self.model.frozen_flops()
+        return x, val.y, {name: torch.cat(made) for name, made in known.items()}
+
+    def accuracies(self) -> Tensor:
+        """Of all members, at once."""
+        x, y, known = self._val
+        return (len(y) - _missed(self.model, x, y, known).sum(0, dtype=torch.float64)) / len(y)
+
+    def count_all(self) -> None:
+        """All members were asked at once: maybe by captured work, which counts nothing."""
+        self._count(self.model, len(self.job.task.val))
+
+    def _count(self, model: Model, images: int) -> None:
+        again = model.frozen_flops(self._val[2]) - model.frozen_flops()
+        self.flops += images * (model.flops()[1] + again)
+
+    def better_than(self, best: Tensor, asked: Sequence[int]) -> Tensor:
+        """(members,): the accuracies of those of `asked` that are above their `best`; -1 for all others."""
+        x, y, known = self._val
+        images, missed = len(y), torch.zeros_like(best)
+        spare = images - (best * images).round()  # whoever misses as many is not better
+        model, inside = self.model, list(range(len(best)))
+        hardest_first = self.difficulty.argsort(descending=True, stable=True)
+        for chosen in torch.split(hardest_first, max(1, int(PART * self.job.protocol.eval_batch))):
+            if len(asked) <= NARROW * len(inside):
+                model, inside = self.model.only(asked), list(asked)
+            part = {name: _rows(made, chosen) for name, made in known.items()}
+            wrong = _missed(model, _rows(x, chosen), y[chosen], part)[:, [inside.index(number) for number in asked]]
+            self._count(model, len(chosen))
+            missed[asked] += wrong.sum(0)
+            self.difficulty[chosen] = (self.difficulty[chosen] + wrong.float().mean(1)) / 2
+            going = (missed < spare).tolist()
+            asked = [number for number in asked if going[number]]
+            if not asked:
+                break
+        found = torch.full_like(best, -1.0)
+        found[asked] = (images - missed[asked]) / images
+        return found
+
+
+def _missed(model: Model, x: Tensor, y: Tensor, known: Trunk) -> Tensor:
+    """(images, members)."""
+    return model.logits(x, known).argmax(2) != y[:, None]
+
+
+def _rows(x: Tensor, chosen: Tensor) -> Tensor:
+    """Of maps channels-last, as convolutions want them."""
+    return x[chosen] if x.dim() != 4 else x.permute(0, 2, 3, 1)[chosen].permute(0, 3, 1, 2)
+
+
+def _smallest(frozen: Trunk, room: int) -> list[Prefix]:
+    """The names of those that have room together, in bytes."""
+    names = sorted(frozen, key=lambda name: (frozen[name].nbytes, name))
+    taken = accumulate(frozen[name].nbytes for name in names)
+    return [name for name, so_far in zip(names, taken, strict=True) if so_far <= room]

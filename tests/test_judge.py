@@ -1,0 +1,132 @@
+"""Who is better than ever, without asking everybody everything; and models asked about some of their members."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from espalier.nets.columns import Columns
+from espalier.training import Job, Member, train
+from espalier.training.columns import ColumnModel, fresh_column
+from espalier.training.judge import Judge
+from espalier.training.model import Model, TrieModel
+from espalier.training.paths import Paths
+from espalier.training.supernet import Supernet
+from tests.nets_help import RATES, candidate, doubles, job, quiet, random, same_results, task
+
+CODES = ["aaaa.", "aaa..", ".....", ".aaaa", "aAaB."]
+SUPERNET = [replace(rate, path_lr=1e-2) for rate in RATES]
+
+
+@pytest.fixture(autouse=True)
+def _doubles() -> Iterator[None]:
+    with doubles():
+        yield
+
+
+def model_of(made: Job) -> TrieModel:
+    return TrieModel(made, [Member(candidate(code, made.backbone), rate) for code in CODES for rate in RATES])
+
+
+def wider(images: int = 100, **changes: Any) -> Job:
+    return replace(job(**changes), task=task(val=images))
+
+
+@torch.no_grad()
+def shares(model: Model, made: Job) -> torch.Tensor:
+    """The accuracy of every member, by all that it says."""
+    said = model.logits(made.task.normalise(made.task.val.x)).argmax(2)
+    return (said == made.task.val.y[:, None]).double().mean(0)
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64, 100, 1000])
+def test_all_are_told_apart_who_are_better_than_before(batch: int) -> None:
+    made = wider(eval_batch=batch)
+    model, draw = model_of(made), random(0)
+    judge = Judge(made, model)
+    better = 0
+    for number in range(8):
+        wanted = shares(model, made)
+        shift = torch.randint(-1, 2, wanted.shape, generator=draw) / 50
+        best = (wanted + shift).clamp(0, 1)  # better, as good, and worse by two images
+        asked = [n for n in range(len(wanted)) if n != number]
+        found = judge.better_than(best, asked)
+        expected = torch.where(wanted > best, wanted, -1.0)
+        expected[number] = -1.0
+        assert found.tolist() == expected.tolist()
+        better += int((found >= 0).sum())
+        model.step(torch.arange(8), number)
+    assert 0 < better < 8 * len(model.members)
+
+
+def test_who_was_never_seen_is_asked_everything() -> None:
+    made = wider(eval_batch=7)
+    model = model_of(made)
+    found = Judge(made, model).better_than(torch.full((len(model.members),), -1.0), range(len(model.members)))
+    assert torch.equal(found, shares(model, made))
+
+
+def test_asking_stops_when_nobody_can_be_better() -> None:
+    """Of 100 images that were as hard as each other, no more parts are asked than are needed; then the hard ones go
+    first."""
+    made = wider(eval_batch=20)
+    model = model_of(made)
+    judge, everybody = Judge(made, model), range(len(model.members))
+    judge.better_than(torch.full((len(everybody),), -1.0), everybody)
+    whole = judge.flops
+    judge.better_than(torch.ones(len(everybody)), everybody)
+    assert 0 < judge.flops - whole <= whole / 10  # the trunk is known: it was counted the first time
+    best = shares(model, made)  # nobody is better than now; whoever misses as many has missed all of them early
+    before = judge.flops
+    judge.better_than(best, everybody)
+    assert judge.flops - before < 0.9 * whole
+
+
+def test_training_is_the_same_whether_all_are_asked_or_not() -> None:
+    made = wider(images=40, max_epochs=3, patience=6)
+    chosen = [candidate(code, made.backbone) for code in CODES]
+    whole, parts = (
+        train(replace(made, protocol=replace(made.protocol, eval_batch=size)), chosen, RATES, quiet) for size in (40, 8)
+    )
+    for mine, other in zip(whole.results, parts.results, strict=True):
+        same_results(mine, other)
+    assert parts.flops < whole.flops
+
+
+def columns(made: Job) -> ColumnModel:
+    return ColumnModel(made, Columns(made.backbone, {"t1": fresh_column(made, [])}), RATES)
+
+
+def supernet(made: Job) -> Supernet:
+    path = tuple(f"a.{block.name}" for block in made.backbone.blocks)
+    return Supernet(made, Paths([path], [path]), SUPERNET, 1.0, "probability")
+
+
+@pytest.mark.parametrize("numbers", [[1], [0, 3, 4], [5, 2], [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]])
+def test_some_members_say_what_they_say_among_all(numbers: list[int]) -> None:
+    made = job()
+    model = model_of(made)
+    x = made.task.normalise(made.task.val.x)
+    for step in range(2):
+        with torch.no_grad():
+            among_all, alone = model.logits(x), model.only(numbers).logits(x)
+            known = model.frozen(x)
+            assert torch.equal(model.only(numbers).logits(x, known), alone)
+        torch.testing.assert_close(alone, among_all[:, numbers])
+        model.step(torch.arange(8), step)
+    assert model.only([0]).flops()[1] < model.flops()[1]
+    assert len(model.members) == 10, "the model itself stays as it was"
+
+
+@pytest.mark.parametrize("numbers", [[1], [1, 0], [0]])
+def test_so_do_those_of_columns_and_of_a_supernet(numbers: list[int]) -> None:
+    made = job()
+    x = made.task.normalise(made.task.val.x)
+    for model in (columns(made), supernet(made)):
+        with torch.no_grad():
+            among_all = model.logits(x)
+            alone = model.only(numbers).logits(x)
+        torch.testing.assert_close(alone, among_all[:, numbers])
+        assert model.only(numbers).flops()[1] <= model.flops()[1]
