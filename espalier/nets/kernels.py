@@ -1,8 +1,8 @@
-"""The GPU's part of `fused` and of Adam.
+"""The GPU's part of `fused`, of Adam and of `renewal`.
 
-All but the last are passes over a matrix of activations in bfloat16, with sums in float32. A program holds a tile of
-ROWS places and COLUMNS channels. `sums` has some rows of sums for every share of the rows, so that they can be added up
-in a fixed order: the same input gives the same bits. `signs` has one bit for each place and channel, 32 places in a
+All but the last two are passes over a matrix of activations in bfloat16, with sums in float32. A program holds a tile
+of ROWS places and COLUMNS channels. `sums` has some rows of sums for every share of the rows, so that they can be added
+up in a fixed order: the same input gives the same bits. `signs` has one bit for each place and channel, 32 places in a
 number: whether ReLU let it pass. ROWS is 32, so that a tile has its own numbers.
 """
 
@@ -281,3 +281,16 @@ def adam(
     rate = tl.load(rates + place, mask=there) * tl.load(factor) / correction1
     step = rate * mean / (tl.sqrt(square / correction2) + EPSILON)
     tl.store(value + place, old - step, mask=there)
+
+
+@triton.jit
+def renew(sources, targets, members, counts, wanted, SIZE: tl.constexpr):
+    """A piece of a row for each program, if its member is wanted: `counts` float32 values from one address to
+    another."""
+    piece = tl.program_id(0)
+    if tl.load(wanted + tl.load(members + piece)) != 0:
+        place = tl.arange(0, SIZE)
+        there = place < tl.load(counts + piece)
+        source = tl.load(sources + piece).to(tl.pointer_type(tl.float32))
+        target = tl.load(targets + piece).to(tl.pointer_type(tl.float32))
+        tl.store(target + place, tl.load(source + place, mask=there), mask=there)

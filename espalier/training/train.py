@@ -19,6 +19,7 @@ from espalier.training.cost import forward_flops
 from espalier.training.job import Job, eval_batches
 from espalier.training.judge import Judge
 from espalier.training.model import Model, TrieModel
+from espalier.training.renewal import Pair, Renewal
 from espalier.training.trie import Cell, take_rows
 
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
@@ -114,11 +115,8 @@ class _Trainee:
     rows: Tensor  # the numbers of the cell's members
     early: list[Stack] = field(default_factory=list)
 
-    def save_best(self, improved: Tensor) -> None:
-        rows = improved[self.rows]
-        for name, tensor in self.cell.stack.items():
-            mask = rows.view(-1, *[1] * (tensor.dim() - 1))
-            torch.where(mask, tensor.detach(), self.best[name], out=self.best[name])
+    def pairs(self) -> list[Pair]:
+        return [Pair(tensor, self.best[name], self.rows) for name, tensor in self.cell.stack.items()]
 
     def keep(self, rows: list[int]) -> None:
         """The cell was packed to these of its rows."""
@@ -137,6 +135,7 @@ class _Run:
             _Trainee(place, cell, _copy(cell.stack), torch.tensor(cell.members, device=job.device))
             for place, cell in model.cells()
         ]
+        self.best_states = self._renewal()
         self.places = max(len(job.backbone.blocks), *(1 + trainee.place for trainee in self.trainees))
         count = len(model.members)
         self.best_accuracy = torch.full((count,), -1.0, dtype=torch.float64, device=job.device)
@@ -174,8 +173,7 @@ class _Run:
 
     def keep_last(self) -> None:
         """All members stop, and what they are now is taken for their best."""
-        for trainee in self.trainees:
-            trainee.save_best(self.active)
+        self.best_states.renew(self.active)
         self.best_step.fill_(self.step)
         self._leave(list(range(len(self.model.members))))
 
@@ -241,8 +239,7 @@ class _Run:
         improved = (accuracy > self.best_accuracy) & self.active
         self.best_accuracy.copy_(torch.where(improved, accuracy, self.best_accuracy))
         self.best_step.copy_(torch.where(improved, self.now, self.best_step))
-        for trainee in self.trainees:
-            trainee.save_best(improved)
+        self.best_states.renew(improved)
 
     def _accuracy(self) -> Tensor:
         """Of all members; where many images are asked, -1 for those that are not better than ever."""
@@ -279,6 +276,12 @@ class _Run:
         self.trainees = [trainee for trainee in self.trainees if trainee.cell.members]
         self.best_accuracy, self.best_step = self.best_accuracy[staying], self.best_step[staying]
         self.active = self.active[staying]
+        self.best_states = self._renewal()
+
+    def _renewal(self) -> Renewal:
+        """Captured work stands where it is in memory."""
+        pairs = [pair for trainee in self.trainees for pair in trainee.pairs()]
+        return Renewal(pairs, in_place=self.model.graphs is not None)
 
     def _states(self, number: int, states_of: list[list[State]]) -> tuple[State | None, ...]:
         """A member's trained modules, block by block; `states_of` has those of each trainee, row by row."""
