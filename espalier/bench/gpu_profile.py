@@ -37,7 +37,7 @@ KINDS = (
 )
 # Espalier's own, by the file they are in, and those that are for something else there.
 OWN = {"kernels": "norm passes", "conv_kernels": "convolutions"}
-OWN_ELSE = {"adam": "optimiser", "renew": "copies", "arrange": "copies", "disarrange": "copies", "place_beside": "copies"}
+OWN_ELSE = {"adam": "optimiser"} | dict.fromkeys(("renew", "arrange", "disarrange", "place_beside"), "copies")
 OTHER = "other"
 ORDER = (*dict.fromkeys(name for name, _ in KINDS), OTHER)
 
