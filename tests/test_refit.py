@@ -60,7 +60,7 @@ def test_what_got_worse_on_the_validation_images_is_not_kept(given: Lesson, monk
 
 
 def test_what_it_knew_before_is_measured_as_in_training(given: Lesson) -> None:
-    outcome, before = learned(given, "aaa..")
+    _, before = learned(given, "aaa..")
     val = given.task.val
     assert accuracy(given.job(OLD), before.chosen, val.x, val.y) == before.chosen.val_accuracy
 
