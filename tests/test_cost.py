@@ -6,7 +6,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from espalier.nets import Backbone, backbone
 from espalier.training import Member, Setting
-from espalier.training.cost import forward_flops, trie_flops
+from espalier.training.cost import forward_flops, own_macs, trie_flops
 from espalier.training.trie import Trie, evaluating
 from tests.nets_help import candidate, modules, random
 
@@ -77,3 +77,14 @@ def test_members_that_train_the_same_blocks_are_each_counted() -> None:
     step, evaluation = trie_flops(trie(net, ".aaaa"))
     rest = STAGE1 + STAGE2 + STAGE3 + HEAD
     assert (step, evaluation) == (2 * (2 * STEM + 2 * rest), 2 * (STEM + rest))
+
+
+def test_what_a_member_shares_with_others_is_not_its_own() -> None:
+    net = backbone("tiny", (3, 8, 8), 3)
+    own = {code: own_macs(net, candidate(code, net)) for code in (".....", "aaa..", ".aaaa", "aAaa.")}
+    assert own == {
+        ".....": sum(net.macs()),
+        "aaa..": STAGE3 + HEAD,
+        ".aaaa": sum(net.macs()),
+        "aAaa.": STAGE1 + STAGE2 + STAGE3 + HEAD,
+    }

@@ -14,7 +14,6 @@ from espalier.errors import InputError
 from espalier.nets import State, backbone
 from espalier.training import (
     Candidate,
-    Fresh,
     Job,
     Member,
     Reuse,
@@ -26,7 +25,6 @@ from espalier.training import (
     protocol,
     train,
 )
-from espalier.training.candidate import modules_named
 from espalier.training.job import Speed
 from espalier.training.plain import train_one_by_one
 from espalier.training.train import _Run
@@ -333,7 +331,16 @@ class AsItIs:
         pass
 
 
-def test_captured_work_is_packed_when_as_much_was_lost_as_that_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("epochs", "wanted"),
+    [
+        (7, [(10, 1), (21, 3)]),  # one of four had stopped: eight steps are two steps' worth, and eleven are left
+        (4, [(12, 4)]),  # at step 10 two are left
+    ],
+)
+def test_captured_work_is_packed_when_as_much_was_lost_as_that_costs_and_as_much_may_be_yet(
+    epochs: int, wanted: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     packed: list[tuple[int, int]] = []
     leave = _Run._leave
 
@@ -345,10 +352,10 @@ def test_captured_work_is_packed_when_as_much_was_lost_as_that_costs(monkeypatch
     monkeypatch.setattr(import_module("espalier.training.model"), "Graphs", AsItIs)
     monkeypatch.setattr(import_module(_Run.__module__), "PACK_CAPTURED_AFTER", 2.0)
     rising = {0.01 * (1 + i): [0.1 + 0.01 * n for n in range(30)] for i in range(3)}
-    made = job(patience=2, early=tuple(range(30)), max_epochs=4)
+    made = job(patience=2, early=tuple(range(30)), max_epochs=epochs)
     results = scripted(monkeypatch, rising | {0.5: [0.5, 0.4]}, replace(made, speed=Speed(graphs=True)))
-    assert [steps for _, _, steps in told(results)] == [12, 12, 12, 2]
-    assert packed == [(10, 1), (12, 3)]  # one of four had stopped: eight steps are two steps' worth
+    assert [steps for _, _, steps in told(results)] == [3 * epochs, 3 * epochs, 3 * epochs, 2]
+    assert packed == wanted
 
 
 def test_evaluation_is_at_the_early_iterations_and_after_every_epoch() -> None:
@@ -366,28 +373,3 @@ def test_the_protocols_are_those_that_were_agreed_on() -> None:
     assert (found.batch, found.max_epochs, found.patience, found.early) == (256, 300, 300, (1, 2, 3, 4, 5, 10))
     with pytest.raises(InputError, match="no protocol 'slow'; the protocols are paper, quick"):
         protocol("slow")
-
-
-# The choice
-
-
-def result(code: str, accuracy: float, setting: Setting = RATES[0]) -> Trained:
-    return Trained(Member(candidate(code, TINY), setting), accuracy, 0, 0, 0, (), ())
-
-
-def test_the_best_has_the_highest_accuracy_then_more_reuse_then_comes_first() -> None:
-    assert best([result("aaaaa", 0.5), result(".....", 0.6)]).val_accuracy == 0.6
-    tied = [result(".....", 0.6), result("aaa..", 0.6), result("aaaa.", 0.6, RATES[1]), result("aaAAA", 0.6)]
-    assert best(tied) is tied[2]
-    settings_tied = [result("aaaa.", 0.6, RATES[0]), result("aaaa.", 0.6, RATES[1]), result(".aaaa", 0.6)]
-    assert best(settings_tied) is settings_tied[0]
-    assert best(settings_tied[::-1]) is settings_tied[2]
-
-
-def test_candidates_say_what_they_are() -> None:
-    one, two = candidates(["aaB..", "Abbb."])
-    assert describe(one) == "rrcff"
-    assert modules_named([one, two]) == {
-        "a.stem", "a.stage1", "b.stage2", "b.stage1", "b.stage3",
-    }  # fmt: skip
-    assert modules_named([(Fresh(), Fresh())]) == set()

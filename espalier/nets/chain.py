@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from espalier.nets import convolution, fused, tiles
+from espalier.nets import aside, convolution, fused, tiles
 
 
 def usable(x: Tensor, weight: Tensor) -> bool:
@@ -41,7 +41,10 @@ class NormReluConv(torch.autograd.Function):
     def backward(ctx: Any, given: Tensor, _: None) -> tuple[Tensor | None, ...]:
         x, between, turned = ctx.saved_tensors
         norm, given = ctx.norm, given.contiguous(memory_format=torch.channels_last)
-        slope = tiles.of_weights(between, given) if ctx.needs_input_grad[3] else None
+        slope = None
+        if ctx.needs_input_grad[3]:
+            with aside.away(between, given):
+                slope = tiles.of_weights(between, given)
         if not any(ctx.needs_input_grad[:3]):
             return None, None, None, slope, None
         passed, sums = tiles.masked(given, turned, x, norm.scale, norm.shift, norm.mean, norm.deviation)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from espalier.nets import tiles
+from espalier.nets import aside, tiles
 
 try:
     from espalier.nets import conv_kernels as kernels
@@ -112,17 +112,18 @@ class Convolution(torch.autograd.Function):
             return beside, None, None
         x, straight, turned = ctx.saved_tensors
         given, change, slope = _last(given), None, None
+        if ctx.needs_input_grad[1]:
+            with aside.away(x, given):
+                # For an input that is shared cuDNN has one dense product.
+                if ctx.tiled and x.shape[1] == given.shape[1]:
+                    slope = tiles.of_weights(x, given)
+                else:
+                    slope = _of_weights(given, x, straight, (1, ctx.padding, ctx.groups), ctx.shape)
         if ctx.needs_input_grad[0] and ctx.tiled:
             change = tiles.convolve(given, turned, None if beside is None else _last(beside))
         elif ctx.needs_input_grad[0]:
             change = _conv(given, turned, 1, ctx.shape[-1] - 1 - ctx.padding, ctx.groups)
             change = change if beside is None else change + beside
-        if ctx.needs_input_grad[1]:
-            # For an input that is shared cuDNN has one dense product.
-            if ctx.tiled and x.shape[1] == given.shape[1]:
-                slope = tiles.of_weights(x, given)
-            else:
-                slope = _of_weights(given, x, straight, (1, ctx.padding, ctx.groups), ctx.shape)
         return change, slope, None
 
 
@@ -141,12 +142,13 @@ class Fork(torch.autograd.Function):
         x, straight, short_straight = ctx.saved_tensors
         given, short_given = _last(given), _last(short_given)
         change = slope = short_slope = None
+        with aside.away(x, given, short_given):
+            if ctx.needs_input_grad[1]:
+                slope = _of_weights(given, x, straight, (2, 1, ctx.groups), ctx.shape)
+            if ctx.needs_input_grad[2]:
+                short_slope = points_weights(short_given, x)
         if ctx.needs_input_grad[0]:
             change = fork_gradient(given, short_given, straight, short_straight)
-        if ctx.needs_input_grad[1]:
-            slope = _of_weights(given, x, straight, (2, 1, ctx.groups), ctx.shape)
-        if ctx.needs_input_grad[2]:
-            short_slope = points_weights(short_given, x)
         return change, slope, short_slope
 
 

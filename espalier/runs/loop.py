@@ -21,7 +21,7 @@ from espalier.evaluation import accuracy, accuracy_on, average_accuracy, forgett
 from espalier.files import write_json
 from espalier.learners.lesson import Learned, Lesson, to_device
 from espalier.library import Change, Library, State, TaskEntry
-from espalier.nets import Backbone, Block, backbone, split_name
+from espalier.nets import Backbone, Block, backbone, split_name, tiles
 from espalier.runs.begun import SCHEMA, asked_for, check_begun, learned_in, result_of
 from espalier.runs.hardware import hardware, versions
 from espalier.runs.order import Moment, Order
@@ -72,6 +72,7 @@ class _Loop:
         self.order, self.settings, self.stream, self.folder = order, order.settings, order.stream, order.folder
         self._check_fit()
         self.device = named(order.device)
+        tiles.ahead(self.device)  # while images are read
         self.protocol = protocol(order.settings.protocol)
         self.library = self._open_library()
 

@@ -8,6 +8,7 @@ before it is trained). Layers without weights (norms, ReLU, pooling) are not cou
 from collections.abc import Container
 
 from espalier.nets import Backbone
+from espalier.training.candidate import Candidate, Reuse
 from espalier.training.trie import Cell, Prefix, Trie
 
 FLOPS_PER_MAC = 2
@@ -16,6 +17,12 @@ FLOPS_PER_MAC = 2
 def forward_flops(backbone: Backbone) -> int:
     """One image through one plain network."""
     return FLOPS_PER_MAC * sum(backbone.macs())
+
+
+def own_macs(backbone: Backbone, candidate: Candidate) -> int:
+    """One image through all that a member does not share with those that begin with the same frozen modules."""
+    first = next(depth for depth, slot in enumerate(candidate) if not isinstance(slot, Reuse))
+    return sum(backbone.macs()[first:])
 
 
 def trie_flops(trie: Trie) -> tuple[int, int]:

@@ -6,6 +6,7 @@ writes a model of its own.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from copy import copy
 from typing import Protocol
 
@@ -13,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from espalier.nets import aside
 from espalier.training.adam import Adam
 from espalier.training.candidate import Member
 from espalier.training.cost import trie_flops, trunk_flops
@@ -120,13 +122,15 @@ class TrieModel:
     def _compute(self, x: Tensor, y: Tensor, own: Tensor | None = None, **drawn: Tensor) -> None:
         """Forward, backward, and a step of every member."""
         modes = self.job.modes(drawn)
-        with self.job.precision():
-            logits = self.trie.forward(x, modes)
-        logits = logits.to(self.job.task.mean.dtype)
-        loss = member_losses(logits if own is None else masked(logits, own), y)
-        if self.rules.penalty is not None:
-            loss = loss + self.rules.penalty(self.stacks(), modes(0))
-        self._update(loss.sum())
+        # Not with a penalty, whose gradient is added to that of the weights at once, on the main line.
+        with aside.lines(x.device) if self.rules.penalty is None else nullcontext():
+            with self.job.precision():
+                logits = self.trie.forward(x, modes)
+            logits = logits.to(self.job.task.mean.dtype)
+            loss = member_losses(logits if own is None else masked(logits, own), y)
+            if self.rules.penalty is not None:
+                loss = loss + self.rules.penalty(self.stacks(), modes(0))
+            self._update(loss.sum())
         if self.rules.project is not None:
             with torch.no_grad():
                 self.rules.project(self.stacks())
@@ -144,7 +148,9 @@ class TrieModel:
         return torch.cat([x, replay.normalise(old, task)]), torch.cat([y, replay.y[chosen]]), own
 
     def _update(self, loss: Tensor) -> None:
-        self.optimiser.step(torch.autograd.grad(loss, self.optimiser.parameters))
+        gradients = torch.autograd.grad(loss, self.optimiser.parameters)
+        aside.back()
+        self.optimiser.step(gradients)
 
     def slow_down(self, factor: float) -> None:
         """Learning rates are those of the settings times `factor` from now on."""
@@ -161,7 +167,7 @@ class TrieModel:
             return self.trie.trunk(x)
 
     def logits(self, x: Tensor, known: Trunk = NOTHING) -> Tensor:
-        with self.job.precision():
+        with aside.lines(x.device), self.job.precision():
             logits = self.trie.forward(x, evaluating, known)
         return logits if self.rules.outputs is None else logits[:, :, slice(*self.rules.outputs)]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from espalier.nets import State
 from espalier.nets.layers import Stack
 from espalier.training.candidate import Candidate, Member, Reuse, Setting, Trained
-from espalier.training.cost import forward_flops
+from espalier.training.cost import forward_flops, own_macs
 from espalier.training.job import Job, eval_batches
 from espalier.training.judge import Judge
 from espalier.training.model import Model, TrieModel
@@ -25,8 +25,8 @@ from espalier.training.trie import Cell, take_rows
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
 PACK_WHEN_LEFT = 0.25  # the share of the members that must have stopped before the others are packed again
 # Where steps are captured they are packed once those who stopped have cost as much as so many steps of all members,
-# which is about what capturing anew costs.
-PACK_CAPTURED_AFTER = 15.0
+# which is about what capturing anew costs, and may cost as much again.
+PACK_CAPTURED_AFTER = 30.0
 LOOK_AFTER = 1.0  # seconds after which the accuracies are looked at, though nobody can have stopped
 
 Progress = Callable[[int, int, int, float], None]  # step, most steps there can be, members still training, best so far
@@ -146,6 +146,7 @@ class _Run:
         self.results: dict[Member, Trained] = {}
         self.step = self.samples = self.flops = 0
         self.step_seconds = 0.0
+        self.work = [own_macs(job.backbone, member.candidate) for member in model.members]
         self.lost = 0.0  # steps' worth of work on members that had stopped, since they were last packed
         self.best_seen = 0.0  # of all members, also those that left
         self.next_stop = 0  # no member can have waited too long before this step
@@ -183,7 +184,7 @@ class _Run:
         self.step_seconds += time.perf_counter() - start
         self.step += 1
         self.samples += seen
-        self.lost += len(self.stopped) / len(self.model.members)
+        self.lost += self._idle()
         self.flops += seen * self.model.flops()[0]
         if self.step <= CURVE:
             self.remember_early()
@@ -209,17 +210,21 @@ class _Run:
         if self.step >= self.next_stop or time.monotonic() - self.looked > LOOK_AFTER:
             self._look()
         self.progress(self.step, most, len(self.model.members) - len(self.stopped), self.best_seen)
-        if self._pays_to_pack():
+        if self._pays_to_pack(most):
             self._leave(list(self.stopped))
 
-    def _pays_to_pack(self) -> bool:
+    def _idle(self) -> float:
+        """The share of a step that goes into members who have stopped."""
+        return sum(self.work[number] for number in self.stopped) / sum(self.work)
+
+    def _pays_to_pack(self, most: int) -> bool:
         if not self.stopped:
             return False
         if len(self.stopped) == len(self.model.members):
             return True
         if self.model.graphs is None:
             return len(self.stopped) >= PACK_WHEN_LEFT * len(self.model.members)
-        return self.lost >= PACK_CAPTURED_AFTER
+        return min(self.lost, self._idle() * (most - self.step)) >= PACK_CAPTURED_AFTER
 
     def _look(self) -> None:
         """Ask who has waited too long, and when the next can have."""
@@ -275,7 +280,7 @@ class _Run:
             trainee.keep(kept)
         self.trainees = [trainee for trainee in self.trainees if trainee.cell.members]
         self.best_accuracy, self.best_step = self.best_accuracy[staying], self.best_step[staying]
-        self.active = self.active[staying]
+        self.active, self.work = self.active[staying], [self.work[number] for number in staying]
         self.best_states = self._renewal()
 
     def _renewal(self) -> Renewal:

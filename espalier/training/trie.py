@@ -9,6 +9,7 @@ from block to block, and nothing has to be picked out or put in another order.
 """
 
 from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -16,7 +17,7 @@ from enum import Enum
 import torch
 from torch import Tensor
 
-from espalier.nets import EVAL, Backbone, Block, Mode, State, is_buffer
+from espalier.nets import EVAL, Backbone, Block, Mode, State, aside, is_buffer
 from espalier.nets.layers import Stack, alone, join
 from espalier.training.candidate import Copy, Member, ModuleStates, Reuse, Slot
 
@@ -103,17 +104,38 @@ class Trie:
     def forward(self, x: Tensor, modes: Modes, known: Trunk = NOTHING) -> Tensor:
         """Logits of all members, in their order: (batch, members, classes). What is known of the trunk of x is not
         computed again."""
-        trunk = self.trunk(x, known)
+        trunk, divides = _rooted(x, known), self._divides()
         live: dict[Lane, Tensor] = {}
-        for depth, block in enumerate(self.blocks):
-            outputs: dict[Lane, list[Tensor]] = {}
-            for cell in self.cells[depth]:
-                given = live[cell.lane] if cell.parent is None else trunk[cell.parent]
-                outputs.setdefault(cell.lane, []).append(_compute(block, depth, cell, given, modes(depth)))
-            live = {lane: join(parts) for lane, parts in outputs.items()}
+        for depth in range(len(self.blocks)):
+            live = self._through(depth, live, trunk, modes(depth), divides)
         order = [number for numbers in _by_lane(self.cells[-1]).values() for number in numbers]
         logits = torch.cat(list(live.values()), 1).view(len(x), len(order), -1)
         return logits if order == sorted(order) else logits[:, self._index(_inverse(order), x.device)]
+
+    def _through(
+        self, depth: int, live: Mapping[Lane, Tensor], trunk: dict[Prefix, Tensor], mode: Mode, divides: bool
+    ) -> dict[Lane, Tensor]:
+        """The activations of all lanes behind a block."""
+        made: dict[Cell, Tensor] = {}
+        starting = [cell for cell in self.cells[depth] if cell.parent is not None]
+        with aside.away() if divides and live and starting else nullcontext():
+            for cell in starting:
+                made[cell] = _compute(self.blocks[depth], depth, cell, self._behind(cell.parent or (), trunk), mode)
+        for cell in self.cells[depth]:
+            if cell.parent is None:
+                made[cell] = _compute(self.blocks[depth], depth, cell, live[cell.lane], mode)
+        if starting:
+            aside.back()
+        lanes: dict[Lane, list[Tensor]] = {}
+        for cell in self.cells[depth]:
+            lanes.setdefault(cell.lane, []).append(made[cell])
+        return {lane: join(parts) for lane, parts in lanes.items()}
+
+    def _divides(self) -> bool:
+        """Whether frozen prefixes, and members while they become live behind one, run beside those who are live: if
+        they join them. (Else tensors of one line would stay in use on the other, which `aside` does not know of.)"""
+        rooted = {cell.lane for cell in self.cells[0]}
+        return all(cell.lane in rooted for cells in self.cells for cell in cells)
 
     def _index(self, places: list[int], device: torch.device) -> Tensor:
         """Made once: a step must not wait for a copy to the device."""
@@ -125,23 +147,28 @@ class Trie:
     @torch.no_grad()
     def trunk(self, x: Tensor, known: Trunk = NOTHING) -> Trunk:
         """What the frozen prefixes that feed cells make of x. It stays the same while members train, and leave."""
-        # Grouped convolutions are faster in this layout, on processors by a seventh, on GPUs by more.
-        trunk = {(): x.contiguous(memory_format=torch.channels_last), **known}
-        for prefix in self.trunk_nodes(known):
-            trunk[prefix] = self._frozen(len(prefix) - 1, prefix[-1], trunk[prefix[:-1]])
-        return {parent: trunk[parent] for parent in self._parents()}
+        trunk = _rooted(x, known)
+        return {parent: self._behind(parent, trunk) for parent in self._parents()}
+
+    @torch.no_grad()
+    def _behind(self, prefix: Prefix, trunk: dict[Prefix, Tensor]) -> Tensor:
+        """What a frozen prefix makes of the images, if `trunk` does not know; then it does."""
+        if prefix not in trunk:
+            before = self._behind(prefix[:-1], trunk)
+            trunk[prefix] = self.blocks[len(prefix) - 1].forward(alone(self.modules[prefix[-1]]), before, EVAL)
+        return trunk[prefix]
 
     def trunk_nodes(self, known: Container[Prefix] = ()) -> list[Prefix]:
         """The frozen prefixes that have to be computed, shorter ones before longer ones, if some are known."""
-        missing = [parent for parent in self._parents() if parent not in known]
-        nodes = {parent[:end] for parent in missing for end in range(1, len(parent) + 1)}
-        return sorted(node for node in nodes if node not in known)
+        nodes = set()
+        for node in self._parents():
+            while node and node not in known:
+                nodes.add(node)
+                node = node[:-1]
+        return sorted(nodes)
 
     def _parents(self) -> set[Prefix]:
         return {cell.parent for cells in self.cells for cell in cells if cell.parent is not None}
-
-    def _frozen(self, depth: int, module: str, x: Tensor) -> Tensor:
-        return self.blocks[depth].forward(alone(self.modules[module]), x, EVAL)
 
     def keep(self, numbers: list[int]) -> None:
         """Let only these members stay, renumbered in that order. Their tensors are new ones, and contiguous."""
@@ -160,6 +187,12 @@ class Trie:
         kept = [[cell.only(numbers) for cell in cells] for cells in self.cells]
         there.cells = [[cell for cell in cells if cell.members] for cells in kept]
         return there
+
+
+def _rooted(x: Tensor, known: Trunk) -> dict[Prefix, Tensor]:
+    """A trunk that only knows the images, and what is known."""
+    # Grouped convolutions are faster in this layout, on processors by a seventh, on GPUs by more.
+    return {(): x.contiguous(memory_format=torch.channels_last), **known}
 
 
 def _compute(block: Block, depth: int, cell: Cell, x: Tensor, mode: Mode) -> Tensor:
