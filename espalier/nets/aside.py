@@ -22,6 +22,7 @@ class _Lines:
     def __init__(self, device: torch.device) -> None:
         self.main, self.side = torch.cuda.current_stream(device), _side(device)
         self.held: deque[Held] = deque()
+        self.apart = False  # something is away, or may be
 
     def keep(self, read: tuple[Tensor, ...]) -> None:
         """Until the side line has done what it was given so far."""
@@ -60,14 +61,16 @@ def away(*read: Tensor) -> Iterator[None]:
     there.side.wait_stream(there.main)
     with torch.cuda.stream(there.side):
         yield
+    there.apart = True
     there.keep(read)
 
 
 def back() -> None:
     """The main line goes on when all that is away is done."""
-    if _lines is not None:
+    if _lines is not None and _lines.apart:
         _lines.main.wait_stream(_lines.side)
         _lines.held.clear()
+        _lines.apart = False
 
 
 @cache

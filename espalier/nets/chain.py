@@ -48,6 +48,6 @@ class NormReluConv(torch.autograd.Function):
         if not any(ctx.needs_input_grad[:3]):
             return None, None, None, slope, None
         passed, sums = tiles.masked(given, turned, x, norm.scale, norm.shift, norm.mean, norm.deviation)
-        bias, along = total = sums.sum(0)
+        bias, along = total = fused.added_up(sums)
         change = fused.through_norm(passed, x, norm, total) if ctx.needs_input_grad[0] else None
         return change, along, bias, slope, None

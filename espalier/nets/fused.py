@@ -18,12 +18,14 @@ try:
 except ImportError:  # Triton comes with PyTorch for GPUs
     kernels = None  # type: ignore[assignment]
 
-__all__ = ["Norm", "applied", "join", "kernels", "known", "measured", "norm_relu", "through_norm", "usable"]
+__all__ = ["Norm", "added_up", "applied", "join", "kernels", "known", "measured", "norm_relu", "through_norm", "usable"]
 
 COLUMNS = 64  # there must be a multiple of it
 ROWS = 32  # of the tile that a program holds (see `signs` in kernels); it is 64 columns wide, 128 if nothing is summed
 PROGRAMS = 1024  # about as many as keep a GPU busy with sums
-SUMS_WARPS = 8
+SUMS_WARPS = 8  # for tiles of 64 columns; half as many where a program also keeps sums of twice as many
+MARKING_WARPS = 2  # the bits of signs are put together across warps
+CHANGE_WARPS = {COLUMNS: 4, 2 * COLUMNS: 8}  # of `backward_apply`, by how wide its tiles are
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +100,17 @@ def applied(
     kernels.apply[_tiles(rows, columns, wide)](
         x, other, out, signs, norm.scale, norm.shift, second.scale, second.shift,
         rows, columns, other.shape[1], beside is not None, beside_norm is not None, marks, ROWS, wide,
+        num_warps=MARKING_WARPS if marks else 4,
     )  # fmt: skip
     return out, signs
+
+
+def added_up(sums: Tensor) -> Tensor:
+    """Of all shares: (shares, some, columns) → (some, columns)."""
+    shares, some, columns = sums.shape
+    total = torch.empty(some, columns, device=sums.device)
+    kernels.add_up[(some * columns // COLUMNS,)](sums, total, shares, some * columns, COLUMNS)
+    return total
 
 
 def through_norm(passed: Tensor, x: Tensor, norm: Norm, total: Tensor) -> Tensor:
@@ -109,6 +120,7 @@ def through_norm(passed: Tensor, x: Tensor, norm: Norm, total: Tensor) -> Tensor
     kernels.backward_apply[_tiles(rows, columns, wide)](
         passed, x, x, x, norm.mean, norm.deviation, norm.scale, norm.shift, norm.mean, norm.deviation, norm.scale,
         total, change, change, rows, columns, columns, False, False, norm.of_batch, True, ROWS, wide,
+        num_warps=CHANGE_WARPS[wide],
     )  # fmt: skip
     return change
 
@@ -174,20 +186,21 @@ class NormRelu(torch.autograd.Function):
         tensors = (x, other, signs, norm.mean, norm.deviation, norm.scale, norm.shift, second.mean, second.deviation)
         total, passed = None, given
         if norm.of_batch or ctx.needs_input_grad[1]:
-            sums = _partial(3 if norms else 2, columns, rows, x.device)
+            wide = _wide(columns)
+            sums = _partial(3 if norms else 2, columns, rows, x.device, PROGRAMS * wide // COLUMNS)
             sum_apart = apart
             passed, apart = (torch.empty_like(x), columns) if adds else (given, apart)
-            kernels.backward_sums[len(sums), columns // COLUMNS](
+            kernels.backward_sums[len(sums), columns // wide](
                 given, *tensors, passed, sums, rows, columns, sum_apart, _share(rows, sums),
-                adds, norms, ROWS, COLUMNS, num_warps=SUMS_WARPS,
+                adds, norms, ROWS, wide, num_warps=SUMS_WARPS * COLUMNS // wide,
             )  # fmt: skip
-            total = sums.sum(0)
+            total = added_up(sums)
         change, wide = torch.empty_like(x), _wide(columns)
         kept = adds and total is not None  # `backward_sums` has kept what ReLU let back
         beside_change = torch.empty_like(x) if norms or (adds and not kept) else passed
         kernels.backward_apply[_tiles(rows, columns, wide)](
             passed, *tensors, second.scale, norm.mean if total is None else total, change, beside_change,
-            rows, columns, apart, adds, norms, norm.of_batch, kept, ROWS, wide,
+            rows, columns, apart, adds, norms, norm.of_batch, kept, ROWS, wide, num_warps=CHANGE_WARPS[wide],
         )  # fmt: skip
         bias, along, beside_along = (None, None, None) if total is None else (*total, None)[:3]
         beside_given = beside_change if adds and ctx.needs_input_grad[3] else None
@@ -217,9 +230,9 @@ def _tiles(rows: int, columns: int, wide: int) -> tuple[int, int]:
     return -(-rows // ROWS), columns // wide
 
 
-def _partial(count: int, columns: int, rows: int, device: torch.device) -> Tensor:
+def _partial(count: int, columns: int, rows: int, device: torch.device, programs: int = PROGRAMS) -> Tensor:
     """Room for some sums over each of some shares of the rows."""
-    shares = max(1, min(PROGRAMS * COLUMNS // columns, rows // ROWS))
+    shares = max(1, min(programs * COLUMNS // columns, rows // ROWS))
     return torch.empty(shares, count, columns, device=device)
 
 
