@@ -24,6 +24,7 @@ COLUMNS = 64  # there must be a multiple of it
 ROWS = 32  # of the tile that a program holds (see `signs` in kernels); it is 64 columns wide, 128 if nothing is summed
 PROGRAMS = 1024  # about as many as keep a GPU busy with sums
 SUMS_WARPS = 8  # for tiles of 64 columns; half as many where a program also keeps sums of twice as many
+SHARES, ADDED = 128, 16  # what a program adds up at a time, shares and columns: few, so that there are many programs
 MARKING_WARPS = 2  # the bits of signs are put together across warps
 CHANGE_WARPS = {COLUMNS: 4, 2 * COLUMNS: 8}  # of `backward_apply`, by how wide its tiles are
 
@@ -109,7 +110,7 @@ def added_up(sums: Tensor) -> Tensor:
     """Of all shares: (shares, some, columns) → (some, columns)."""
     shares, some, columns = sums.shape
     total = torch.empty(some, columns, device=sums.device)
-    kernels.add_up[(some * columns // COLUMNS,)](sums, total, shares, some * columns, COLUMNS)
+    kernels.add_up[(some * columns // ADDED,)](sums, total, shares, some * columns, SHARES, ADDED)
     return total
 
 

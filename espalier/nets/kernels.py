@@ -38,12 +38,12 @@ def column_sums(x, sums, rows, columns, share, ROWS: tl.constexpr, COLUMNS: tl.c
 
 
 @triton.jit
-def add_up(sums, total, shares, columns, COLUMNS: tl.constexpr):
+def add_up(sums, total, shares, columns, SHARES: tl.constexpr, COLUMNS: tl.constexpr):
     """The sums of all shares, (shares, columns), in a fixed order."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     found = tl.zeros((COLUMNS,), tl.float32)
-    for start in range(0, shares, 64):
-        share = start + tl.arange(0, 64)
+    for start in range(0, shares, SHARES):
+        share = start + tl.arange(0, SHARES)
         place = sums + share[:, None] * columns + column[None]
         found += tl.sum(tl.load(place, mask=(share < shares)[:, None], other=0.0), 0)
     tl.store(total + column, found)
