@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import Tensor
 
 from espalier.nets import aside, backbone
 from espalier.training import Member, train
@@ -54,18 +55,47 @@ def test_lines_end_with_an_error() -> None:
     assert aside._lines is None
 
 
+@contextmanager
+def nowhere(device: torch.device) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def late(*read: Tensor) -> Iterator[None]:
+    """What is away begins long after it could."""
+    with AWAY(*read):
+        torch.cuda._sleep(CYCLES)  # type: ignore[no-untyped-call]
+        yield
+
+
+def late_back() -> None:
+    """The main line is late."""
+    torch.cuda._sleep(CYCLES)  # type: ignore[no-untyped-call]
+    BACK()
+
+
+AWAY, BACK = aside.away, aside.back
+CYCLES = 400_000  # about 0.2 ms
+SUFFIXES = ["aaaaaa.", "aaaaa..", "aaa....", "aa.....", "a......", ".......", ".aaaaaa"]
+MIXED = ["aaaaaa.", "aaaAAAA", "aAaA.A.", ".aaaaa.", "a.a.a.."]
+
+
 @ON_GPU
-@pytest.mark.parametrize("speed", [FAST, Speed(bf16=True), SLOW])
-@pytest.mark.parametrize("size", [16, 32])
 @pytest.mark.parametrize(
-    "codes",
+    ("codes", "size", "speed"),
     [
-        ["aaaaaa.", "aaaaa..", "aaa....", "aa.....", "a......", ".......", ".aaaaaa"],
-        ["aaaaaa.", "aaaAAAA", "aAaA.A.", ".aaaaa.", "a.a.a.."],
+        (SUFFIXES, 32, FAST),
+        (SUFFIXES, 16, FAST),
+        (SUFFIXES, 32, Speed(bf16=True)),
+        (SUFFIXES, 16, SLOW),
+        (MIXED, 32, FAST),
+        (MIXED, 32, Speed(bf16=True)),
     ],
 )
-def test_the_bits_are_the_same(codes: list[str], size: int, speed: Speed, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = job("resnet", size=size, max_epochs=12, patience=15, batch=64)
+def test_the_bits_are_the_same_however_late_a_line_is(
+    codes: list[str], size: int, speed: Speed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = job("resnet", size=size, max_epochs=8, patience=10, batch=64)
     there = replace(
         made,
         task=task(size=size, train=150).to("cuda"),
@@ -75,15 +105,14 @@ def test_the_bits_are_the_same(codes: list[str], size: int, speed: Speed, monkey
     chosen = [candidate(code, made.backbone) for code in codes]
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
-    beside = train(there, chosen, RATES, quiet).results
-
-    @contextmanager
-    def nowhere(device: torch.device) -> Iterator[None]:
-        yield
-
-    monkeypatch.setattr(aside, "lines", nowhere)
-    for one, other in zip(beside, train(there, chosen, RATES, quiet).results, strict=True):
-        assert (one.val_accuracy, one.best_step, one.steps) == (other.val_accuracy, other.best_step, other.steps)
-        for mine, theirs in zip(one.states, other.states, strict=True):
-            assert (mine or {}).keys() == (theirs or {}).keys()
-            assert all(torch.equal(tensor, (theirs or {})[name]) for name, tensor in (mine or {}).items())
+    found = []
+    for name, replaced in (("lines", nowhere), ("away", late), ("back", late_back), ("lines", aside.lines)):
+        with monkeypatch.context() as patched:
+            patched.setattr(aside, name, replaced)
+            found.append(train(there, chosen, RATES, quiet).results)
+    for results in found[1:]:
+        for one, other in zip(found[0], results, strict=True):
+            assert (one.val_accuracy, one.best_step, one.steps) == (other.val_accuracy, other.best_step, other.steps)
+            for mine, theirs in zip(one.states, other.states, strict=True):
+                assert (mine or {}).keys() == (theirs or {}).keys()
+                assert all(torch.equal(tensor, (theirs or {})[name]) for name, tensor in (mine or {}).items())

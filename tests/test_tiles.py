@@ -169,7 +169,7 @@ def test_without_a_compiler_others_do_it(monkeypatch: pytest.MonkeyPatch) -> Non
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(torch.cuda, "_compile_kernel", broken)
-    monkeypatch.setattr(tiles, "_built", tiles._built.__wrapped__)
+    monkeypatch.setattr(tiles, "_kernels", tiles._kernels.__wrapped__)
     drawn = Drawn(2, 16, 3)
     x, weight = drawn.activations(2), drawn.parts.float()
     with pytest.warns(UserWarning, match="no compiler"):

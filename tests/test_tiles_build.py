@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,22 @@ def test_every_block_of_threads_has_tiles_and_all_end_about_together(members: in
 def test_elsewhere_they_are_not_used() -> None:
     x, weight = torch.zeros(2, 64, 16, 16, dtype=torch.bfloat16), torch.zeros(1, 64, 64, 3, 3)
     assert not tiles.usable(x, weight)
+
+
+def test_they_are_built_while_something_else_is_done_but_not_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def build(device: torch.device) -> None:
+        time.sleep(0.2)
+        done.append(f"built for {device}")
+
+    monkeypatch.setattr(tiles, "_kernels", build)
+    with tiles.built_meanwhile(torch.device("cuda", 0)):
+        done.append("read")
+    assert done == ["read", "built for cuda:0"]
+    with tiles.built_meanwhile(torch.device("cpu")):
+        done.append("read more")
+    assert done[2:] == ["read more"]
 
 
 def test_no_toolkit_has_to_be_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -185,6 +185,7 @@ def print_profile(profile: gpu_profile.Profile, verbose: bool) -> None:
     say(
         f"{named} of {profile.members} members on {profile.images} images takes {profile.ms:.2f} ms without the "
         f"profiler, {profile.tflops:.1f} TFLOP/s"
+        + ("; kernels that ran at the same time are counted each" if total > profile.ms else "")
     )
     if verbose:
         for kernel in [k for k in profile.kernels if k.kind == gpu_profile.OTHER][:SHOWN]:

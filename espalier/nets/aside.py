@@ -37,7 +37,7 @@ _lines: _Lines | None = None  # for all threads: gradients are computed in anoth
 
 @contextmanager
 def lines(device: torch.device) -> Iterator[None]:
-    """Inside, what is `away` runs beside the rest; when this ends, the main line has it."""
+    """Inside, what is `away` runs beside the rest; when this ends, the main line has it (not after an error)."""
     global _lines
     if device.type != "cuda" or _lines is not None:
         yield

@@ -142,10 +142,9 @@ class Fork(torch.autograd.Function):
         x, straight, short_straight = ctx.saved_tensors
         given, short_given = _last(given), _last(short_given)
         change = slope = short_slope = None
-        with aside.away(x, given, short_given):
-            if ctx.needs_input_grad[1]:
+        if any(ctx.needs_input_grad[1:]):  # a block trains both or none
+            with aside.away(x, given, short_given):
                 slope = _of_weights(given, x, straight, (2, 1, ctx.groups), ctx.shape)
-            if ctx.needs_input_grad[2]:
                 short_slope = points_weights(short_given, x)
         if ctx.needs_input_grad[0]:
             change = fork_gradient(given, short_given, straight, short_straight)

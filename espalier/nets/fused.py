@@ -21,7 +21,7 @@ except ImportError:  # Triton comes with PyTorch for GPUs
 __all__ = ["Norm", "added_up", "applied", "join", "kernels", "known", "measured", "norm_relu", "through_norm", "usable"]
 
 COLUMNS = 64  # there must be a multiple of it
-ROWS = 32  # of the tile that a program holds (see `signs` in kernels); it is 64 columns wide, 128 if nothing is summed
+ROWS = 32  # of the tile that a program holds (see `signs` in kernels); it is as wide as `_wide` says, or 64 columns
 PROGRAMS = 1024  # about as many as keep a GPU busy with sums
 SUMS_WARPS = 8  # for tiles of 64 columns; half as many where a program also keeps sums of twice as many
 SHARES, ADDED = 128, 16  # what a program adds up at a time, shares and columns: few, so that there are many programs

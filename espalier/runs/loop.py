@@ -72,7 +72,6 @@ class _Loop:
         self.order, self.settings, self.stream, self.folder = order, order.settings, order.stream, order.folder
         self._check_fit()
         self.device = named(order.device)
-        tiles.ahead(self.device)  # while images are read
         self.protocol = protocol(order.settings.protocol)
         self.library = self._open_library()
 
@@ -192,7 +191,8 @@ class _Loop:
         if name in self.library.tasks and "evaluated" in on_record:
             return
         self.order.watch(Moment(index, len(self.stream)))
-        task = self.stream[index].to(self.device)
+        with tiles.built_meanwhile(self.device):
+            task = self.stream[index].to(self.device)
         if name not in self.library.tasks:
             self._learn(index, name, task)
         if "learned" not in on_record:

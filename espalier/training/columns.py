@@ -18,7 +18,7 @@ from espalier.training.cost import FLOPS_PER_MAC
 from espalier.training.graphs import Graphs
 from espalier.training.job import Job, augmented
 from espalier.training.model import member_losses
-from espalier.training.trie import NOTHING, Cell, Modes, Trunk, evaluating, repeated, take_rows
+from espalier.training.trie import NOTHING, Cell, Modes, Trunk, cut, evaluating, repeated, take_rows
 
 
 class ColumnModel:
@@ -68,7 +68,7 @@ class ColumnModel:
     def only(self, numbers: Sequence[int]) -> "ColumnModel":
         there = copy(self)
         there.members = [self.members[number] for number in numbers]
-        there._cells = [cell.only(numbers) for cell in self._cells]
+        there._cells = [cut(cell, numbers) for cell in self._cells]
         return there
 
     def cells(self) -> list[tuple[int, Cell]]:

@@ -3,7 +3,8 @@ steps or stopping.
 
 As many images as fit in one batch are asked at once, which can be captured. More are asked in parts, those first that
 were missed most lately. A member that has missed as many as when it was best is not better now, whatever it makes of
-the rest: it is not asked further. That changes no result; it saves most of an evaluation in which few get better.
+the rest: it is not asked further. That changes results by rounding alone; it saves most of an evaluation in which few
+get better.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ class Judge:
 
     def __init__(self, job: Job, model: Model) -> None:
         self.job, self.model, self.flops = job, model, 0
-        self.difficulty = torch.zeros(len(job.task.val), device=job.device)  # the share of members that missed it
+        self.difficulty = torch.zeros(len(job.task.val), device=job.device)  # the share that missed it of late
 
     @property
     def at_once(self) -> bool:
@@ -47,7 +48,7 @@ class Judge:
             for name in kept:
                 known[name].append(frozen[name])
         self.flops += len(val) * self.model.frozen_flops()
-        return x, val.y, {name: torch.cat(made) for name, made in known.items()}
+        return x, val.y, {name: torch.cat(known.pop(name)) for name in kept}
 
     def accuracies(self) -> Tensor:
         """Of all members, at once."""

@@ -28,7 +28,7 @@ from espalier.training.job import Job, augmented
 from espalier.training.model import member_losses
 from espalier.training.paths import Paths, entropy, reinforce_loss, sample
 from espalier.training.row_adam import RowAdam
-from espalier.training.trie import NOTHING, Cell, Modes, Prefix, Trunk, evaluating, repeated, take_rows
+from espalier.training.trie import NOTHING, Cell, Modes, Prefix, Trunk, cut, evaluating, repeated, take_rows
 
 SURE = 0.99  # of a path: the paper's
 NO_ENTROPY = 1e-3  # the released code's
@@ -56,7 +56,6 @@ class Supernet:
         rates, decays, path_rates = torch.tensor(values, device=job.device).T
         self.optimisers = [RowAdam(stack, rates, decays) for stack in stacks[:-1]]
         self.optimisers.append(RowAdam(stacks[-1], path_rates, torch.zeros_like(path_rates)))
-        self.asked: Sequence[int] = range(count)  # the members whose logits are wanted
         self.fixed = [False] * count
         self.fixed_at = [0] * count  # the step
         self.steps = 0
@@ -174,13 +173,13 @@ class Supernet:
         return NOTHING  # it is computed anew each time
 
     def logits(self, x: Tensor, known: Trunk = NOTHING) -> Tensor:
-        walks = self._likeliest_walks()
-        logits, _, self._spent[1] = self._along(x, [walks[number] for number in self.asked], evaluating)
+        logits, _, self._spent[1] = self._along(x, self._likeliest_walks(), evaluating)
         return logits
 
     def only(self, numbers: Sequence[int]) -> "Supernet":
         there = copy(self)
-        there.asked = [self.asked[number] for number in numbers]
+        there.members = [self.members[number] for number in numbers]
+        there._cells, there._spent = [cut(cell, numbers) for cell in self._cells], [0, 0]
         return there
 
     def _along(self, x: Tensor, walks: list[Walk], modes: Modes) -> tuple[Tensor, list[Used], int]:
@@ -246,7 +245,6 @@ class Supernet:
         self.fixed = [self.fixed[number] for number in numbers]
         self.fixed_at = [self.fixed_at[number] for number in numbers]
         self.draws = [self.draws[number] for number in numbers]
-        self.asked = range(len(numbers))
         for cell, optimiser in zip(self._cells, self.optimisers, strict=True):
             cell.stack, cell.members = take_rows(cell.stack, numbers), list(range(len(numbers)))
             optimiser.keep(numbers)

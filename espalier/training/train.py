@@ -91,6 +91,7 @@ def train_for(job: Job, member: Member, epochs: int, progress: Progress) -> Outc
 def evaluation(job: Job, model: Model) -> Callable[[], None]:
     """What is done after every epoch, to be timed: all members on the validation images, and the best states kept."""
     run = _Run(job, model, lambda *told: None)
+    assert run.judge.at_once, "of more images some are not asked, as nobody gets better here"
     return lambda: run._evaluate(0)
 
 
@@ -197,8 +198,8 @@ class _Run:
     def _evaluate(self, most: int) -> None:
         """Validation accuracy of every member; the best states are kept, and who has waited too long stops.
 
-        A GPU is asked how it went only when somebody can have stopped, or now and then for those who watch: it would
-        stand still until it is given the next step.
+        Where all images are asked at once, a GPU is asked how it went only when somebody can have stopped, or now and
+        then for those who watch: it would stand still until it is given the next step.
         """
         self.now.fill_(self.step)
         if self.model.graphs is None or not self.judge.at_once:

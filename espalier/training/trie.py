@@ -117,10 +117,10 @@ class Trie:
     ) -> dict[Lane, Tensor]:
         """The activations of all lanes behind a block."""
         made: dict[Cell, Tensor] = {}
-        starting = [cell for cell in self.cells[depth] if cell.parent is not None]
+        starting = [(cell, cell.parent) for cell in self.cells[depth] if cell.parent is not None]
         with aside.away() if divides and live and starting else nullcontext():
-            for cell in starting:
-                made[cell] = _compute(self.blocks[depth], depth, cell, self._behind(cell.parent or (), trunk), mode)
+            for cell, parent in starting:
+                made[cell] = _compute(self.blocks[depth], depth, cell, self._behind(parent, trunk), mode)
         for cell in self.cells[depth]:
             if cell.parent is None:
                 made[cell] = _compute(self.blocks[depth], depth, cell, live[cell.lane], mode)
@@ -158,14 +158,14 @@ class Trie:
             trunk[prefix] = self.blocks[len(prefix) - 1].forward(alone(self.modules[prefix[-1]]), before, EVAL)
         return trunk[prefix]
 
-    def trunk_nodes(self, known: Container[Prefix] = ()) -> list[Prefix]:
-        """The frozen prefixes that have to be computed, shorter ones before longer ones, if some are known."""
+    def trunk_nodes(self, known: Container[Prefix] = ()) -> set[Prefix]:
+        """The frozen prefixes that have to be computed, if some are known."""
         nodes = set()
         for node in self._parents():
             while node and node not in known:
                 nodes.add(node)
                 node = node[:-1]
-        return sorted(nodes)
+        return nodes
 
     def _parents(self) -> set[Prefix]:
         return {cell.parent for cells in self.cells for cell in cells if cell.parent is not None}
@@ -216,6 +216,11 @@ def repeated(state: State, count: int) -> Stack:
     """The stack of as many members that begin alike."""
     stack = {name: torch.stack([tensor] * count) for name, tensor in state.items()}
     return {name: tensor.requires_grad_(not is_buffer(name)) for name, tensor in stack.items()}
+
+
+def cut(cell: Cell, numbers: Sequence[int]) -> Cell:
+    """A cell of all members, a row for each in their order, cut down to these in that order."""
+    return replace(cell, members=list(range(len(numbers))), stack=take_rows(cell.stack, list(numbers)))
 
 
 def take_rows(stack: Stack, rows: list[int]) -> Stack:

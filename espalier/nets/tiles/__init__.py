@@ -1,18 +1,17 @@
 """3×3 convolutions of 64 channels on Hopper's matrix units, and the gradients of their weights, with what is done to
 their results on the way. Knows nothing about autograd.
 
-The kernels are CUDA, compiled when first needed or `ahead`, which takes a second or two: Triton does not let a kernel
-read the same shared memory once for every tap. Everything is deterministic: who adds up what follows from the sizes and
-the number of the GPU's processors. Where there is no such GPU, or the kernels cannot be built, `usable` says no, and
-`convolution` does without.
+The kernels are CUDA, compiled when first needed or beforehand, which takes a second or two: Triton does not let a
+kernel read the same shared memory once for every tap. Everything is deterministic: who adds up what follows from the
+sizes and the number of the GPU's processors. Where there is no such GPU, or the kernels cannot be built, `usable` says
+no, and `convolution` does without.
 """
 
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["ahead", "convolve", "masked", "normed", "of_weights", "summed", "usable"]
+__all__ = ["built_meanwhile", "convolve", "masked", "normed", "of_weights", "summed", "usable"]
 
 CHANNELS = 64  # of one member
 SIDE = 16  # of a tile; those of images are multiples of it
 HOPPER = (9, 0)
-_BUILDING = threading.Lock()
 START = 1.5  # tiles that a block of threads could do while it begins
 
 OF_WEIGHTS = ""  # the kernel without an ending
@@ -118,26 +116,21 @@ def _blocks(device: torch.device) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-def ahead(device: torch.device) -> None:
-    """Begin to build them, while something else is done."""
+@contextmanager
+def built_meanwhile(device: torch.device) -> Iterator[None]:
+    """They are built while something else is done inside; not longer, as nothing can be captured meanwhile."""
     if device.type != "cuda":
+        yield
         return
     there = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-
-    def build() -> None:
-        with suppress(torch.OutOfMemoryError):  # whoever needs them is told
-            _kernels(there)
-
-    threading.Thread(target=build, daemon=True).start()
-
-
-def _kernels(device: torch.device) -> dict[str, Any] | None:
-    with _BUILDING:
-        return _built(device)
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(_kernels, there)
+        yield
+    building.result()
 
 
 @cache
-def _built(device: torch.device) -> dict[str, Any] | None:
+def _kernels(device: torch.device) -> dict[str, Any] | None:
     """By ending; they are built side by side."""
     if device.type != "cuda" or torch.cuda.get_device_capability(device) != HOPPER or torch.version.hip:
         return None
