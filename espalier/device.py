@@ -1,5 +1,6 @@
 """Where tensors are computed: a device by its name, and how cuDNN chooses its kernels there."""
 
+import gc
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -42,6 +43,19 @@ def cudnn(flags: Flags) -> Iterator[None]:
         yield
     finally:
         cudnn.deterministic, cudnn.allow_tf32, cudnn.benchmark = before
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether it came for want of memory on the device. An error in a capture is followed by one about the capture."""
+    return error is not None and (isinstance(error, torch.OutOfMemoryError) or out_of_memory(error.__context__))
+
+
+def release(device: torch.device) -> None:
+    """Let go of memory that nobody uses any more."""
+    if device.type == "cuda":
+        gc.collect()
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
 
 
 def as_in_runs(name: str) -> AbstractContextManager[None]:

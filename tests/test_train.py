@@ -25,9 +25,7 @@ from espalier.training import (
     protocol,
     train,
 )
-from espalier.training.cost import own_macs
 from espalier.training.job import Speed
-from espalier.training.model import TrieModel
 from espalier.training.plain import train_one_by_one
 from espalier.training.train import _Run
 from espalier.training.trie import Trie
@@ -358,19 +356,6 @@ def test_captured_work_is_packed_when_as_much_was_lost_as_that_costs_and_as_much
     results = scripted(monkeypatch, rising | {0.5: [0.5, 0.4]}, replace(made, speed=Speed(graphs=True)))
     assert [steps for _, _, steps in told(results)] == [3 * epochs, 3 * epochs, 3 * epochs, 2]
     assert packed == wanted
-
-
-def test_who_has_stopped_idles_by_what_it_costs() -> None:
-    made = job()
-    model = TrieModel(made, [Member(candidate(code, TINY), rate) for code in ("aaaa.", ".....") for rate in RATES])
-    head, whole = (own_macs(TINY, candidate(code, TINY)) for code in ("aaaa.", "....."))
-    run = _Run(made, model, quiet)
-    run.remember_early()
-    run.stopped = {0: (0, 0)}
-    assert run._idle() == head / (2 * head + 2 * whole) < 0.001
-    run._leave([0, 1])
-    run.stopped = {0: (0, 0)}  # it was number 2
-    assert run._idle() == 0.5
 
 
 def test_evaluation_is_at_the_early_iterations_and_after_every_epoch() -> None:

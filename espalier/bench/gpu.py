@@ -4,7 +4,6 @@ The members are MNTDP-D's candidates around one path of random modules. With the
 that train something, from a new head to all new; times the six settings of the paper's grid they are 42.
 """
 
-import gc
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +12,8 @@ from typing import TypeVar
 
 import torch
 
+from espalier.device import out_of_memory
+from espalier.device import release as let_go
 from espalier.learners.space import suffix
 from espalier.nets import backbone
 from espalier.streams.task import Split, Task, TaskSpec
@@ -75,10 +76,8 @@ def synchronise(device: torch.device) -> None:
 
 def release(device: torch.device) -> None:
     """Let go of what earlier measurements held, and begin to watch the memory anew."""
+    let_go(device)
     if device.type == "cuda":
-        gc.collect()
-        torch.cuda.synchronize(device)
-        torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
 
@@ -111,15 +110,10 @@ def fitting(work: Callable[[], T], device: torch.device) -> T | None:
     try:
         return work()
     except RuntimeError as error:
-        if not _out_of_memory(error):
+        if not out_of_memory(error):
             raise
     release(device)  # here, as the error held on to the frames that held the tensors
     return None
-
-
-def _out_of_memory(error: BaseException | None) -> bool:
-    """An error in a capture is followed by one about the capture."""
-    return error is not None and (isinstance(error, torch.OutOfMemoryError) or _out_of_memory(error.__context__))
 
 
 def structures(chosen: Sequence[Member]) -> dict[Candidate, int]:

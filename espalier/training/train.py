@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from espalier.device import out_of_memory, release
 from espalier.nets import State
 from espalier.nets.layers import Stack
 from espalier.training.candidate import Candidate, Member, Reuse, Setting, Trained
@@ -56,9 +57,27 @@ def train(job: Job, candidates: Sequence[Candidate], settings: Sequence[Setting]
     trained = [m for m in members if m.trains]
     if not trained:
         return Outcome([results[member] for member in members], flops)
-    outcome = fit(job, TrieModel(job, trained), progress)
+    outcome = _fit_in_memory(job, trained, progress)
     results |= {result.member: result for result in outcome.results}
     return replace(outcome, results=[results[member] for member in members], flops=flops + outcome.flops)
+
+
+def _fit_in_memory(job: Job, members: Sequence[Member], progress: Progress) -> Outcome:
+    """All as one model; where the device has not enough memory for that, in halves, one after the other."""
+    try:
+        return fit(job, TrieModel(job, members), progress)
+    except RuntimeError as error:
+        if len(members) == 1 or not out_of_memory(error):
+            raise
+    release(job.device)  # here, as the error held on to what there was
+    half = len(members) // 2
+    first, second = (_fit_in_memory(job, part, progress) for part in (members[:half], members[half:]))
+    return Outcome(
+        first.results + second.results,
+        first.flops + second.flops,
+        first.steps + second.steps,
+        first.step_seconds + second.step_seconds,
+    )
 
 
 def fit(job: Job, model: Model, progress: Progress) -> Outcome:
