@@ -81,7 +81,10 @@ def test_members_that_train_the_same_blocks_are_each_counted() -> None:
 
 def test_what_a_member_shares_with_others_is_not_its_own() -> None:
     net = backbone("tiny", (3, 8, 8), 3)
-    own = {code: own_macs(net, candidate(code, net)) for code in (".....", "aaa..", ".aaaa", "aAaa.")}
+    own = {
+        code: own_macs(net, Member(candidate(code, net), Setting(0.01, 0.0)))
+        for code in (".....", "aaa..", ".aaaa", "aAaa.")
+    }
     assert own == {
         ".....": sum(net.macs()),
         "aaa..": STAGE3 + HEAD,

@@ -13,6 +13,7 @@ from espalier.training import Candidate, Job, Member, Outcome, Setting, fit, tra
 from espalier.training.cost import own_macs
 from espalier.training.job import FAST, SLOW, Speed
 from espalier.training.model import TrieModel
+from espalier.training.stacks import largest_layer, stacks
 from espalier.training.train import Progress, _Run
 from tests.nets_help import RATES, candidate, doubles, job, quiet, same_results, task
 
@@ -29,10 +30,39 @@ def candidates(codes: list[str]) -> list[Candidate]:
     return [candidate(code, TINY) for code in codes]
 
 
+def test_a_layer_counts_from_the_first_trained_block_on() -> None:
+    sizes = {code: largest_layer(TINY, candidate(code, TINY)) for code in (".....", "aaa..", "aaaa.", ".aaaa", "aAaa.")}
+    assert sizes == {".....": 8 * 64, "aaa..": 32, "aaaa.": 32, ".aaaa": 8 * 64, "aAaa.": 16 * 16}
+    alexnet = backbone("alexnet", (3, 32, 32), 10)  # 29×29 before the pooling is not told by the piece
+    assert largest_layer(alexnet, candidate("......", alexnet)) == 64 * 14 * 14
+
+
+@pytest.mark.parametrize(("room", "wanted"), [(0, [1] * 6), (10240, [4, 1, 1]), (12800, [5, 1]), (23040, [6])])
+def test_stacks_have_as_many_members_as_there_is_room_for(room: int, wanted: list[int]) -> None:
+    """Four need 20 × 32, two 20 × 512."""
+    members = [Member(candidate(code, TINY), rate) for code in ("aaaa.", "aaa..", ".....") for rate in RATES]
+    found = stacks(members, TINY, 20, room)
+    assert [len(stack) for stack in found] == wanted
+    assert [member for stack in found for member in stack] == members
+
+
+def test_a_processor_trains_large_members_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int, int]] = []
+    made, chosen = job(max_epochs=2, early=()), candidates(["aaa..", "....."])
+    whole = train(made, chosen, RATES, quiet)
+    monkeypatch.setattr(import_module(_Run.__module__), "IN_CACHE", 8 * (32 + 32 + 512))
+    parts = train(made, chosen, RATES, lambda *told: seen.append(told[:3]))
+    for mine, other in zip(whole.results, parts.results, strict=True):
+        same_results(mine, other)
+    # Two stacks, one of three members, of six steps each, evaluated at 0, 3 and 6.
+    assert [(step, most) for step, most, _ in seen] == [(at, 12) for at in (0, 3, 6, 6, 9, 12)]
+    assert [left for _, _, left in seen] == [4, 4, 4, 1, 1, 1]
+
+
 def test_who_has_stopped_idles_by_what_it_costs() -> None:
     made = job()
     model = TrieModel(made, [Member(candidate(code, TINY), rate) for code in ("aaaa.", ".....") for rate in RATES])
-    head, whole = (own_macs(TINY, candidate(code, TINY)) for code in ("aaaa.", "....."))
+    head, whole = (own_macs(TINY, Member(candidate(code, TINY), RATES[0])) for code in ("aaaa.", "....."))
     run = _Run(made, model, quiet)
     run.remember_early()
     run.stopped = {0: (0, 0)}

@@ -1,4 +1,5 @@
-"""Seconds and memory to train the same candidates as one trie and one by one, each in a process of its own."""
+"""Seconds and memory to train the same candidates as a trie, as one stack whatever its size, and one by one, each in a
+process of its own."""
 
 import multiprocessing
 import time
@@ -9,11 +10,24 @@ from pathlib import Path
 from espalier.learners.space import prefix, suffix, warm
 from espalier.nets import backbone
 from espalier.streams import stream
-from espalier.training import Candidate, Job, describe, protocol, train
+from espalier.training import Candidate, Job, Member, describe, fit, protocol, train
+from espalier.training.model import TrieModel
 from espalier.training.plain import train_one_by_one
+from espalier.training.stacks import IN_CACHE, stacks
 
 SPACES = {"mntdp-d": (suffix,), "mntdp-d-plus": (suffix, prefix, warm)}
 EPOCHS = 10
+TRIE, ONE_STACK, ONE_BY_ONE = "trie", "one stack", "one by one"
+
+
+@dataclass(frozen=True)
+class Case:
+    learner: str
+    backbone: str = "tiny"
+    batch: int = 32
+
+
+CASES = (Case("mntdp-d"), Case("mntdp-d-plus"), Case("mntdp-d-plus", "tiny-x8", 100))
 
 
 @dataclass(frozen=True)
@@ -25,40 +39,52 @@ class Measured:
 
 @dataclass(frozen=True)
 class Comparison:
-    learner: str
+    """`one_stack` is the trie again where that is one stack anyway."""
+
     members: int
+    stacks: int
     trie: Measured
+    one_stack: Measured
     one_by_one: Measured
 
 
-def compare(learner: str) -> Comparison:
+def compare(case: Case) -> Comparison:
     """The candidates of a learner on the last task of s_minus_mini, around the path of a network of random weights."""
-    results = []
-    for way in ("trie", "one by one"):
+    job, candidates = _job(case)
+    members = _members(job, candidates)
+    count = len(stacks(members, job.backbone, case.batch, IN_CACHE))
+    measured = {}
+    for way in (TRIE, *([ONE_STACK] if count > 1 else []), ONE_BY_ONE):
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-            results.append(pool.submit(_measure, learner, way).result())
-    job, candidates = _job(learner)
-    trained = sum(set(describe(c)) != {"r"} for c in candidates)
-    return Comparison(learner, trained * len(job.protocol.grid), *results)
+            measured[way] = pool.submit(_measure, case, way).result()
+    return Comparison(
+        len(members), count, measured[TRIE], measured.get(ONE_STACK, measured[TRIE]), measured[ONE_BY_ONE]
+    )
 
 
-def _job(learner: str) -> tuple[Job, list[Candidate]]:
+def _members(job: Job, candidates: list[Candidate]) -> list[Member]:
+    return [Member(c, setting) for c in candidates if set(describe(c)) != {"r"} for setting in job.protocol.grid]
+
+
+def _job(case: Case) -> tuple[Job, list[Candidate]]:
     task = stream("s_minus_mini", 0)[5]
-    network = backbone("tiny", (3, 16, 16), task.n_classes)
-    unlimited = replace(protocol("quick"), max_epochs=EPOCHS, patience=10**9)
+    network = backbone(case.backbone, (3, 16, 16), task.n_classes)
+    unlimited = replace(protocol("quick"), max_epochs=EPOCHS, patience=10**9, batch=case.batch)
     nothing_yet = Job(task, network, {}, unlimited, 0, ("bench", 0))
     modules = {f"old.{block.name}": state for block, state in zip(network.blocks, nothing_yet.fresh(), strict=True)}
-    pieces = SPACES[learner]
+    pieces = SPACES[case.learner]
     candidates = [c for piece in pieces for c in piece(tuple(modules), True, 1 if piece is prefix else len(modules))]
     return replace(nothing_yet, modules=modules, place=("bench", 1)), list(dict.fromkeys(candidates))
 
 
-def _measure(learner: str, way: str) -> Measured:
-    job, candidates = _job(learner)
+def _measure(case: Case, way: str) -> Measured:
+    job, candidates = _job(case)
     train(replace(job, protocol=replace(job.protocol, max_epochs=1)), candidates[-1:], job.protocol.grid[:1], _quiet)
     before, start = _peak(), time.perf_counter()
-    if way == "trie":
+    if way == TRIE:
         results = train(job, candidates, job.protocol.grid, _quiet).results
+    elif way == ONE_STACK:
+        results = fit(job, TrieModel(job, _members(job, candidates)), _quiet).results
     else:
         results = train_one_by_one(job, candidates, job.protocol.grid)
     seconds = time.perf_counter() - start

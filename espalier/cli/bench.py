@@ -152,20 +152,27 @@ def bench_steps(
 def bench_training() -> None:
     """The trie beside the one-by-one trainer on the same candidates: seconds and memory, each in its own process."""
     columns = (
+        "backbone",
+        "batch",
         "candidates × settings",
+        "stacks",
         "trie s",
+        "one stack s",
         "one by one s",
         "times faster",
         "trie MB",
+        "one stack MB",
         "one by one MB",
         "same accuracy",
     )
     table = Table(Column("candidates of", no_wrap=True), *columns, box=None)
-    for name in training.SPACES:
-        c = training.compare(name)
-        seconds = f"{c.trie.seconds:.2f}", f"{c.one_by_one.seconds:.2f}", f"{c.one_by_one.seconds / c.trie.seconds:.1f}"
-        memory = f"{c.trie.memory / 1e6:.0f}", f"{c.one_by_one.memory / 1e6:.0f}"
+    for case in training.CASES:
+        c = training.compare(case)
+        ways = c.trie, c.one_stack, c.one_by_one
+        seconds = *(f"{way.seconds:.2f}" for way in ways), f"{c.one_by_one.seconds / c.trie.seconds:.1f}"
+        memory = (f"{way.memory / 1e6:.0f}" for way in ways)
         same = sum(a == b for a, b in zip(c.trie.accuracies, c.one_by_one.accuracies, strict=True))
-        table.add_row(name, str(c.members), *seconds, *memory, f"{same} of {len(c.trie.accuracies)}")
+        asked = case.learner, case.backbone, str(case.batch), str(c.members), str(c.stacks)
+        table.add_row(*asked, *seconds, *memory, f"{same} of {len(c.trie.accuracies)}")
     console.print(table)
-    say(f"backbone tiny, {training.EPOCHS} epochs of 100 images; {versions()}; {hardware(torch.device('cpu'))}")
+    say(f"{training.EPOCHS} epochs of 100 images; {versions()}; {hardware(torch.device('cpu'))}")

@@ -8,8 +8,8 @@ before it is trained). Layers without weights (norms, ReLU, pooling) are not cou
 from collections.abc import Container
 
 from espalier.nets import Backbone
-from espalier.training.candidate import Candidate, Reuse
-from espalier.training.trie import Cell, Prefix, Trie
+from espalier.training.candidate import Member
+from espalier.training.trie import Cell, Prefix, Trie, first_trained
 
 FLOPS_PER_MAC = 2
 
@@ -19,10 +19,9 @@ def forward_flops(backbone: Backbone) -> int:
     return FLOPS_PER_MAC * sum(backbone.macs())
 
 
-def own_macs(backbone: Backbone, candidate: Candidate) -> int:
+def own_macs(backbone: Backbone, member: Member) -> int:
     """One image through all that a member does not share with those that begin with the same frozen modules."""
-    first = next(depth for depth, slot in enumerate(candidate) if not isinstance(slot, Reuse))
-    return sum(backbone.macs()[first:])
+    return sum(backbone.macs()[first_trained(member) :])
 
 
 def trie_flops(trie: Trie) -> tuple[int, int]:

@@ -5,6 +5,7 @@ state; members that stopped leave, and the stacks are packed again. What a membe
 itself alone, not on who else is trained beside it.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from espalier.training.job import Job, eval_batches
 from espalier.training.judge import Judge
 from espalier.training.model import Model, TrieModel
 from espalier.training.renewal import Pair, Renewal
+from espalier.training.stacks import IN_CACHE, stacks
 from espalier.training.trie import Cell, take_rows
 
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
@@ -57,27 +59,44 @@ def train(job: Job, candidates: Sequence[Candidate], settings: Sequence[Setting]
     trained = [m for m in members if m.trains]
     if not trained:
         return Outcome([results[member] for member in members], flops)
-    outcome = _fit_in_memory(job, trained, progress)
+    outcome = _fit_in_turn(job, trained, progress)
     results |= {result.member: result for result in outcome.results}
     return replace(outcome, results=[results[member] for member in members], flops=flops + outcome.flops)
 
 
-def _fit_in_memory(job: Job, members: Sequence[Member], progress: Progress) -> Outcome:
-    """All as one model; where the device has not enough memory for that, in halves, one after the other."""
-    try:
-        return fit(job, TrieModel(job, members), progress)
-    except RuntimeError as error:
-        if len(members) == 1 or not out_of_memory(error):
-            raise
-    release(job.device)  # here, as the error held on to what there was
-    half = len(members) // 2
-    first, second = (_fit_in_memory(job, part, progress) for part in (members[:half], members[half:]))
+def _fit_in_turn(job: Job, members: Sequence[Member], progress: Progress) -> Outcome:
+    """One stack after another. A stack for which there is not enough memory is cut into halves."""
+    room = IN_CACHE if job.device.type == "cpu" else math.inf
+    waiting = stacks(members, job.backbone, min(job.protocol.batch, len(job.task.train)), room)
+    done: list[Outcome] = []
+    while waiting:
+        stack = waiting.pop(0)
+        try:
+            done.append(fit(job, TrieModel(job, stack), _part(progress, done, waiting)))
+            continue
+        except RuntimeError as error:
+            if len(stack) == 1 or not out_of_memory(error):
+                raise
+        release(job.device)  # here, as the error held on to what there was
+        half = len(stack) // 2
+        waiting[:0] = [stack[:half], stack[half:]]
     return Outcome(
-        first.results + second.results,
-        first.flops + second.flops,
-        first.steps + second.steps,
-        first.step_seconds + second.step_seconds,
+        [result for outcome in done for result in outcome.results],
+        sum(outcome.flops for outcome in done),
+        sum(outcome.steps for outcome in done),
+        sum(outcome.step_seconds for outcome in done),
     )
+
+
+def _part(progress: Progress, done: Sequence[Outcome], waiting: Sequence[Sequence[Member]]) -> Progress:
+    """For a stack between others: the steps of all count."""
+    parts, more = len(done) + 1 + len(waiting), sum(map(len, waiting))
+    before = max((result.val_accuracy for outcome in done for result in outcome.results), default=0.0)
+
+    def told(step: int, most: int, members: int, best: float) -> None:
+        progress((parts - 1 - len(waiting)) * most + step, parts * most, members + more, max(best, before))
+
+    return told
 
 
 def fit(job: Job, model: Model, progress: Progress) -> Outcome:
@@ -166,7 +185,7 @@ class _Run:
         self.results: dict[Member, Trained] = {}
         self.step = self.samples = self.flops = 0
         self.step_seconds = 0.0
-        self.work = [own_macs(job.backbone, member.candidate) for member in model.members]
+        self.work = [own_macs(job.backbone, member) for member in model.members]
         self.lost = 0.0  # steps' worth of work on members that had stopped, since they were last packed
         self.best_seen = 0.0  # of all members, also those that left
         self.next_stop = 0  # no member can have waited too long before this step

@@ -79,7 +79,7 @@ class Trie:
             cells = [self._cell(depth, lane, None, numbers, fresh[depth]) for lane, numbers in live.items()]
             starting: dict[tuple[Lane, Prefix], list[int]] = {}
             for number, member in enumerate(self.members):
-                if _first_trained(member) == depth:
+                if first_trained(member) == depth:
                     starting.setdefault((_lane(member), _prefix(member)), []).append(number)
             cells += [self._cell(depth, *feed, numbers, fresh[depth]) for feed, numbers in starting.items()]
             self.cells.append(cells)
@@ -227,18 +227,18 @@ def take_rows(stack: Stack, rows: list[int]) -> Stack:
     return {name: tensor.detach()[rows].requires_grad_(tensor.requires_grad) for name, tensor in stack.items()}
 
 
-def _first_trained(member: Member) -> int:
+def first_trained(member: Member) -> int:
     return next(depth for depth, slot in enumerate(member.candidate) if not isinstance(slot, Reuse))
 
 
 def _prefix(member: Member) -> Prefix:
     """The frozen modules before the first trained block."""
-    return tuple(s.module for s in member.candidate[: _first_trained(member)] if isinstance(s, Reuse))
+    return tuple(s.module for s in member.candidate[: first_trained(member)] if isinstance(s, Reuse))
 
 
 def _lane(member: Member) -> Lane:
     """Before they are live members differ in nothing that counts here."""
-    first = _first_trained(member)
+    first = first_trained(member)
     return (*(Training.WHOLE for _ in range(first)), *map(_does, member.candidate[first:]))
 
 
