@@ -90,11 +90,11 @@ def _fit_in_turn(job: Job, members: Sequence[Member], progress: Progress) -> Out
 
 def _part(progress: Progress, done: Sequence[Outcome], waiting: Sequence[Sequence[Member]]) -> Progress:
     """For a stack between others: the steps of all count."""
-    parts, more = len(done) + 1 + len(waiting), sum(map(len, waiting))
+    first, parts, more = len(done), len(done) + 1 + len(waiting), sum(map(len, waiting))
     before = max((result.val_accuracy for outcome in done for result in outcome.results), default=0.0)
 
     def told(step: int, most: int, members: int, best: float) -> None:
-        progress((parts - 1 - len(waiting)) * most + step, parts * most, members + more, max(best, before))
+        progress(first * most + step, parts * most, members + more, max(best, before))
 
     return told
 
