@@ -106,7 +106,8 @@ def as_trie(work: Job, candidates: Sequence[Candidate]) -> Trie:
         outcome = train(work, candidates, grid, _quiet)
         gpu.synchronise(work.device)
         seconds = time.perf_counter() - start
-    return Trie(seconds, outcome.steps, outcome.flops / seconds / 1e12, gpu.peak_memory(work.device))
+    steps = work.protocol.max_epochs * work.steps_per_epoch()  # of every member
+    return Trie(seconds, steps, outcome.flops / seconds / 1e12, gpu.peak_memory(work.device))
 
 
 def one_by_one(work: Job, candidate: Candidate, about: float | None) -> list[_Trained]:

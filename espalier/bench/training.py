@@ -39,13 +39,16 @@ class Measured:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`one_stack` is the trie again where that is one stack anyway."""
+    """`ways` is without `ONE_STACK` where the trie is one anyway."""
 
     members: int
     stacks: int
-    trie: Measured
-    one_stack: Measured
-    one_by_one: Measured
+    ways: dict[str, Measured]
+
+    def same_accuracies(self) -> int:
+        """How many candidates have the same one in the trie and one by one."""
+        pairs = zip(self.ways[TRIE].accuracies, self.ways[ONE_BY_ONE].accuracies, strict=True)
+        return sum(mine == other for mine, other in pairs)
 
 
 def compare(case: Case) -> Comparison:
@@ -53,13 +56,11 @@ def compare(case: Case) -> Comparison:
     job, candidates = _job(case)
     members = _members(job, candidates)
     count = len(stacks(members, job.backbone, case.batch, IN_CACHE))
-    measured = {}
+    measured: dict[str, Measured] = {}
     for way in (TRIE, *([ONE_STACK] if count > 1 else []), ONE_BY_ONE):
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
             measured[way] = pool.submit(_measure, case, way).result()
-    return Comparison(
-        len(members), count, measured[TRIE], measured.get(ONE_STACK, measured[TRIE]), measured[ONE_BY_ONE]
-    )
+    return Comparison(len(members), count, measured)
 
 
 def _members(job: Job, candidates: list[Candidate]) -> list[Member]:

@@ -14,13 +14,13 @@ from torch import Tensor
 
 from espalier.errors import InputError
 from espalier.learners.lesson import Lesson, Path, to_device
-from espalier.nets import EVAL, Backbone, State
-from espalier.nets.layers import alone
+from espalier.nets import State
 from espalier.seeds import generator
 from espalier.streams import transforms
 from espalier.streams.task import Split, Task
 from espalier.training.cost import FLOPS_PER_MAC
 from espalier.training.job import eval_batches
+from espalier.training.trie import behind
 
 KINDS = ("nearest", "nearest-recoloured", "random")
 NEIGHBOURS = 5
@@ -138,17 +138,9 @@ def _features(
         for trunk in sorted(trunks):  # those that share a prefix come one after another
             known = {prefix: passed for prefix, passed in known.items() if trunk[: len(prefix)] == prefix}
             with job.precision():
-                features = _through(lesson.backbone, trunk, modules, known)
+                features = behind(trunk, known, lesson.backbone.blocks, modules)
             collected[trunk].append(features.flatten(1).to(x.dtype))
     return {trunk: torch.cat(parts) for trunk, parts in collected.items()}
-
-
-def _through(backbone: Backbone, trunk: Path, modules: dict[str, State], known: dict[Path, Tensor]) -> Tensor:
-    """The activations behind a frozen prefix; those of shorter prefixes are looked up in `known`, and added to it."""
-    if trunk not in known:
-        before = _through(backbone, trunk[:-1], modules, known)
-        known[trunk] = backbone.blocks[len(trunk) - 1].forward(alone(modules[trunk[-1]]), before, EVAL)
-    return known[trunk]
 
 
 def _evenly(split: Split, most: int) -> Split:

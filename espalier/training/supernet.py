@@ -21,14 +21,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from espalier.nets import EVAL, is_buffer
-from espalier.nets.layers import Stack, alone, join
+from espalier.nets.layers import Stack, join
 from espalier.training.candidate import Fresh, Member, Setting
 from espalier.training.cost import FLOPS_PER_MAC
 from espalier.training.job import Job, augmented
 from espalier.training.model import member_losses
 from espalier.training.paths import Paths, entropy, reinforce_loss, sample
 from espalier.training.row_adam import RowAdam
-from espalier.training.trie import NOTHING, Cell, Modes, Prefix, Trunk, cut, evaluating, repeated, take_rows
+from espalier.training.trie import NOTHING, Cell, Modes, Prefix, Trunk, behind, cut, evaluating, repeated, take_rows
 
 SURE = 0.99  # of a path: the paper's
 NO_ENTROPY = 1e-3  # the released code's
@@ -205,15 +205,11 @@ class Supernet:
         spent = self._trunk_macs(trunk) + sum(len(rows) * macs[depth] for depth, rows, _ in used)
         return logits[:, [order.index(walk) for walk in walks]], used, spent
 
-    @torch.no_grad()
     def _trunk(self, x: Tensor, prefixes: Iterable[Prefix]) -> dict[Prefix, Tensor]:
         """What old prefixes make of images, and all shorter ones on the way: each is computed once."""
         known: dict[Prefix, Tensor] = {(): x.contiguous(memory_format=torch.channels_last)}
         for prefix in prefixes:
-            for depth, module in enumerate(prefix):
-                if prefix[: depth + 1] not in known:
-                    stack = alone(self.job.modules[module])
-                    known[prefix[: depth + 1]] = self.blocks[depth].forward(stack, known[prefix[:depth]], EVAL)
+            behind(prefix, known, self.blocks, self.job.modules)
         return known
 
     def _trunk_macs(self, trunk: Iterable[Prefix]) -> int:

@@ -120,7 +120,9 @@ class Trie:
         starting = [(cell, cell.parent) for cell in self.cells[depth] if cell.parent is not None]
         with aside.away() if divides and live and starting else nullcontext():
             for cell, parent in starting:
-                made[cell] = _compute(self.blocks[depth], depth, cell, self._behind(parent, trunk), mode)
+                made[cell] = _compute(
+                    self.blocks[depth], depth, cell, behind(parent, trunk, self.blocks, self.modules), mode
+                )
         for cell in self.cells[depth]:
             if cell.parent is None:
                 made[cell] = _compute(self.blocks[depth], depth, cell, live[cell.lane], mode)
@@ -148,15 +150,7 @@ class Trie:
     def trunk(self, x: Tensor, known: Trunk = NOTHING) -> Trunk:
         """What the frozen prefixes that feed cells make of x. It stays the same while members train, and leave."""
         trunk = _rooted(x, known)
-        return {parent: self._behind(parent, trunk) for parent in self._parents()}
-
-    @torch.no_grad()
-    def _behind(self, prefix: Prefix, trunk: dict[Prefix, Tensor]) -> Tensor:
-        """What a frozen prefix makes of the images, if `trunk` does not know; then it does."""
-        if prefix not in trunk:
-            before = self._behind(prefix[:-1], trunk)
-            trunk[prefix] = self.blocks[len(prefix) - 1].forward(alone(self.modules[prefix[-1]]), before, EVAL)
-        return trunk[prefix]
+        return {parent: behind(parent, trunk, self.blocks, self.modules) for parent in self._parents()}
 
     def trunk_nodes(self, known: Container[Prefix] = ()) -> set[Prefix]:
         """The frozen prefixes that have to be computed, if some are known."""
@@ -187,6 +181,15 @@ class Trie:
         kept = [[cell.only(numbers) for cell in cells] for cells in self.cells]
         there.cells = [[cell for cell in cells if cell.members] for cells in kept]
         return there
+
+
+@torch.no_grad()
+def behind(prefix: Prefix, known: dict[Prefix, Tensor], blocks: Sequence[Block], modules: ModuleStates) -> Tensor:
+    """What a frozen prefix makes of images; what shorter ones make of them is looked up in `known`, and added to it."""
+    if prefix not in known:
+        before = behind(prefix[:-1], known, blocks, modules)
+        known[prefix] = blocks[len(prefix) - 1].forward(alone(modules[prefix[-1]]), before, EVAL)
+    return known[prefix]
 
 
 def _rooted(x: Tensor, known: Trunk) -> dict[Prefix, Tensor]:
