@@ -21,7 +21,8 @@ except ImportError:  # Triton comes with PyTorch for GPUs
 
 CHANNELS = 64  # of one member, where a kernel of our own is written for it
 ROWS = 128  # of the tile that a program holds
-WEIGHTS = 1024  # that a program moves
+ARRANGED = 16  # outputs whose weights a program arranges
+WEIGHTS = 1024  # that a program moves back
 PROGRAMS = 1024  # about as many as keep a GPU busy
 FEW_IMAGES = 48  # from here on cuDNN does not go group by group
 SMALL_SIDE = 16  # larger maps are faster in cuDNN, but for a handful of images
@@ -74,7 +75,7 @@ def conv_relu(x: Tensor, weight: Tensor, scale: Tensor, shift: Tensor, beside: T
     tests look whether either can be seen.
     """
     kind = _kind(x)
-    scaled, _ = arranged(weight * scale.view(*weight.shape[:2], 1, 1, 1), kind, False)
+    scaled, _ = arranged(weight, kind, False, scale)
     if tiled(x, weight):
         return tiles.normed(_last(x.to(kind)), scaled, shift, None if beside is None else _last(beside.to(kind)))
     how = [1, 1], [1, 1], [1, 1], _groups(x, weight)
@@ -151,14 +152,18 @@ class Fork(torch.autograd.Function):
         return change, slope, short_slope
 
 
-def arranged(weight: Tensor, kind: torch.dtype, turns: bool) -> tuple[Tensor, Tensor | None]:
-    """Channels-last weights (m·out, in, k, k), and turned round for the gradient of the input, (m·in, out, k, k)."""
+def arranged(
+    weight: Tensor, kind: torch.dtype, turns: bool, scale: Tensor | None = None
+) -> tuple[Tensor, Tensor | None]:
+    """Channels-last weights (m·out, in, k, k), and turned round for the gradient of the input, (m·in, out, k, k);
+    `scale` is over m·out."""
     members, outputs, inputs, size, _ = weight.shape
     straight = torch.empty(members * outputs, size, size, inputs, dtype=kind, device=weight.device)
     turned = torch.empty(members * inputs if turns else 0, size, size, outputs, dtype=kind, device=weight.device)
-    kernels.arrange[members, size * size, -(-outputs // CHANNELS)](
-        weight.detach().contiguous(), straight, turned, outputs, inputs, size * size, turns, CHANNELS
-    )
+    kernels.arrange[members, -(-outputs // ARRANGED)](
+        weight.detach().contiguous(), weight if scale is None else scale, straight, turned,
+        outputs, inputs, size * size, scale is not None, turns, ARRANGED, CHANNELS,
+    )  # fmt: skip
     return straight.permute(0, 3, 1, 2), turned.permute(0, 3, 1, 2) if turns else None
 
 

@@ -83,9 +83,9 @@ def measured(
             x, sums, rows, columns, _share(rows, sums), ROWS, COLUMNS, num_warps=SUMS_WARPS
         )
     mean, deviation, scale, shift = torch.empty(4, columns, device=x.device).unbind()
-    kernels.statistics[(columns // COLUMNS,)](
+    kernels.statistics[(columns // ADDED,)](
         sums, weight, bias, *running, mean, deviation, scale, shift,
-        len(sums), rows, columns, momentum, epsilon, COLUMNS,
+        len(sums), rows, columns, momentum, epsilon, SHARES, ADDED,
     )  # fmt: skip
     return Norm(weight, bias, mean, deviation, scale, shift, True)
 

@@ -65,14 +65,15 @@ def statistics(
     columns,
     momentum,
     epsilon,
+    SHARES: tl.constexpr,
     COLUMNS: tl.constexpr,
 ):
     """From the sums of all shares to what a norm needs; the running statistics move."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((COLUMNS,), tl.float32)
     square = tl.zeros((COLUMNS,), tl.float32)
-    for start in range(0, shares, 64):
-        share = start + tl.arange(0, 64)
+    for start in range(0, shares, SHARES):
+        share = start + tl.arange(0, SHARES)
         there = (share < shares)[:, None]
         place = sums + share[:, None] * 2 * columns + column[None]
         total += tl.sum(tl.load(place, mask=there, other=0.0), 0)
