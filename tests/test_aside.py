@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from espalier.device import release
 from espalier.nets import aside, backbone
 from espalier.training import Member, train
 from espalier.training.job import FAST, SLOW, Speed
@@ -53,6 +54,26 @@ def test_lines_end_with_an_error() -> None:
     with pytest.raises(ValueError, match="no"), aside.lines(torch.device("cuda")):
         raise ValueError("no")
     assert aside._lines is None
+
+
+@ON_GPU
+def test_a_capture_can_end_after_an_error_and_gives_its_memory_back() -> None:
+    x, graph = torch.zeros(1 << 20, device="cuda"), torch.cuda.CUDAGraph()
+    release(x.device)
+    before = torch.cuda.memory_reserved()
+
+    def fail() -> None:
+        with aside.lines(x.device):
+            kept = x + 1
+            with aside.away(kept):
+                kept += 1
+                raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"), torch.cuda.graph(graph):
+        fail()
+    del graph
+    release(x.device)
+    assert torch.cuda.memory_reserved() == before
 
 
 @contextmanager

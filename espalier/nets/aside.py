@@ -22,7 +22,7 @@ class _Lines:
     def __init__(self, device: torch.device) -> None:
         self.main, self.side = torch.cuda.current_stream(device), _side(device)
         self.held: deque[Held] = deque()
-        self.apart = False  # something is away, or may be
+        self.apart = False  # something may be away
 
     def keep(self, read: tuple[Tensor, ...]) -> None:
         """Until the side line has done what it was given so far."""
@@ -37,7 +37,8 @@ _lines: _Lines | None = None  # for all threads: gradients are computed in anoth
 
 @contextmanager
 def lines(device: torch.device) -> Iterator[None]:
-    """Inside, what is `away` runs beside the rest; when this ends, the main line has it (not after an error)."""
+    """Inside, what is `away` runs beside the rest; when this ends, the main line has it. After an error, too: a capture
+    cannot end, and its memory is not given back, while something is away."""
     global _lines
     if device.type != "cuda" or _lines is not None:
         yield
@@ -45,9 +46,11 @@ def lines(device: torch.device) -> Iterator[None]:
     _lines = _Lines(device)
     try:
         yield
-        back()
     finally:
-        _lines = None
+        try:
+            back()
+        finally:
+            _lines = None
 
 
 @contextmanager
@@ -59,9 +62,9 @@ def away(*read: Tensor) -> Iterator[None]:
         yield
         return
     there.side.wait_stream(there.main)
+    there.apart = True
     with torch.cuda.stream(there.side):
         yield
-    there.apart = True
     there.keep(read)
 
 

@@ -16,31 +16,25 @@ def arrange(
     turned,
     outputs,
     inputs,
-    TAPS: tl.constexpr,
+    taps,
     SCALES: tl.constexpr,
     TURNS: tl.constexpr,
-    OUTPUTS: tl.constexpr,
-    INPUTS: tl.constexpr,
+    SIZE: tl.constexpr,
 ):
-    """From (member, output, input, tap) into both layouts, each output times its scale. A program does all taps: they
-    lie next to each other."""
-    member = tl.program_id(0)
-    output = (tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS))[:, None]
-    factor = 1.0
-    if SCALES:
-        factor = tl.load(scale + member * outputs + output, mask=output < outputs, other=0.0)
-    for start in range(0, inputs, INPUTS):
-        entry = (start + tl.arange(0, INPUTS))[None]
+    """From (member, output, input, tap) into both layouts, each output times its scale."""
+    member, tap = tl.program_id(0), tl.program_id(1)
+    output = (tl.program_id(2) * SIZE + tl.arange(0, SIZE))[:, None]
+    for start in range(0, inputs, SIZE):
+        entry = (start + tl.arange(0, SIZE))[None]
         there = (output < outputs) & (entry < inputs)
-        for tap in tl.static_range(TAPS):
-            value = tl.load(weight + ((member * outputs + output) * inputs + entry) * TAPS + tap, mask=there)
-            if SCALES:
-                value *= factor
-            value = value.to(straight.dtype.element_ty)
-            tl.store(straight + ((member * outputs + output) * TAPS + tap) * inputs + entry, value, mask=there)
-            if TURNS:
-                place = ((member * inputs + entry) * TAPS + TAPS - 1 - tap) * outputs + output
-                tl.store(turned + place, value, mask=there)
+        value = tl.load(weight + ((member * outputs + output) * inputs + entry) * taps + tap, mask=there)
+        if SCALES:
+            value *= tl.load(scale + member * outputs + output, mask=output < outputs)
+        value = value.to(straight.dtype.element_ty)
+        tl.store(straight + ((member * outputs + output) * taps + tap) * inputs + entry, value, mask=there)
+        if TURNS:
+            place = ((member * inputs + entry) * taps + taps - 1 - tap) * outputs + output
+            tl.store(turned + place, value, mask=there)
 
 
 @triton.jit

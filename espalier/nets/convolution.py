@@ -21,8 +21,7 @@ except ImportError:  # Triton comes with PyTorch for GPUs
 
 CHANNELS = 64  # of one member, where a kernel of our own is written for it
 ROWS = 128  # of the tile that a program holds
-ARRANGED = 16  # outputs whose weights a program arranges
-WEIGHTS = 1024  # that a program moves back
+WEIGHTS = 1024  # that a program moves
 PROGRAMS = 1024  # about as many as keep a GPU busy
 FEW_IMAGES = 48  # from here on cuDNN does not go group by group
 SMALL_SIDE = 16  # larger maps are faster in cuDNN, but for a handful of images
@@ -160,9 +159,9 @@ def arranged(
     members, outputs, inputs, size, _ = weight.shape
     straight = torch.empty(members * outputs, size, size, inputs, dtype=kind, device=weight.device)
     turned = torch.empty(members * inputs if turns else 0, size, size, outputs, dtype=kind, device=weight.device)
-    kernels.arrange[members, -(-outputs // ARRANGED)](
+    kernels.arrange[members, size * size, -(-outputs // CHANNELS)](
         weight.detach().contiguous(), weight if scale is None else scale, straight, turned,
-        outputs, inputs, size * size, scale is not None, turns, ARRANGED, CHANNELS,
+        outputs, inputs, size * size, scale is not None, turns, CHANNELS,
     )  # fmt: skip
     return straight.permute(0, 3, 1, 2), turned.permute(0, 3, 1, 2) if turns else None
 

@@ -1,5 +1,6 @@
 """Work for a GPU, captured once and replayed: no time between its kernels. Knows nothing about training."""
 
+import warnings
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
@@ -45,6 +46,8 @@ class Graphs:
         places = {each: tensor.clone() for each, tensor in inputs.items()}
         graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
-        with torch.cuda.graph(graph, pool=self._pool):
-            work(**places)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # after an error, which says more
+            with torch.cuda.graph(graph, pool=self._pool):
+                work(**places)
         return graph, places
