@@ -1,5 +1,6 @@
 """Every learner on a GPU: it learns, keeps its promise, and the same seed gives the same result."""
 
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,22 @@ from typing import Any
 import pytest
 import torch
 
+from espalier import DataFolder, TaskSpec
 from espalier.learners import LEARNERS, entry
 from espalier.runs import run
+from espalier.streams.registry import STREAMS
 from espalier.training.job import SLOW, Speed
 from espalier.training.train import fit
-from tests.small_streams import install, settings
+from tests.small_streams import install, settings, small_stream
+
+
+def larger_stream(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
+    """On images of 8×8 a few epochs of a ResNet in bfloat16 are a matter of chance; Hopper's kernels take 16×16."""
+    return [replace(spec, size=16) for spec in small_stream(name, seed, data)]
+
 
 install()
+STREAMS["larger_mini"] = (larger_stream, "for tests")
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 BACKBONES = {"den": "fc-x0.03", "rcl": "fc-x0.03"}
 CASES = [(name, BACKBONES.get(name, "tiny")) for name in LEARNERS] + [
@@ -22,7 +32,7 @@ CASES = [(name, BACKBONES.get(name, "tiny")) for name in LEARNERS] + [
 
 
 def result_of(learner: str, backbone: str, out: Path) -> dict[str, Any]:
-    result = run(settings(learner, backbone=backbone), out, device="cuda")
+    result = run(settings(learner, stream="larger_mini", backbone=backbone), out, device="cuda")
     return {key: value for key, value in result.items() if key != "seconds"}
 
 
@@ -31,7 +41,7 @@ def test_it_learns_on_a_gpu_and_the_same_seed_gives_the_same_result(
     learner: str, backbone: str, tmp_path: Path
 ) -> None:
     result = result_of(learner, backbone, tmp_path / "one")
-    assert result["accuracy"][0][0] > (0.3 if backbone != "resnet" else 0.2), "chance is 0.2"
+    assert result["accuracy"][0][0] > 0.4, "chance is 0.2"
     if not entry(learner).forgets:
         assert result["metrics"]["forgetting"] == 0
     assert result_of(learner, backbone, tmp_path / "other") == result
