@@ -8,9 +8,9 @@ import torch
 
 from espalier.learners.lesson import Learned, Lesson
 from espalier.learners.refit import refit, with_val
-from espalier.learners.second_look import accuracy
 from espalier.nets import State, backbone
 from espalier.training import Member, Outcome, train_for
+from espalier.training.again import Answers, ask
 from espalier.training.model import TrieModel
 from tests.nets_help import candidate, job, lesson, modules, quiet, same_states, task
 
@@ -36,7 +36,7 @@ def test_the_chosen_candidate_goes_on_and_sees_the_validation_images(
     and so on the processor.)"""
     outcome, before = learned(given, "aaa..")
     assert before.chosen.best_step > 0
-    monkeypatch.setattr("espalier.learners.refit.accuracy", lambda *given: before.chosen.val_accuracy)
+    monkeypatch.setattr("espalier.learners.refit.ask", lambda *given: Answers([before.chosen.val_accuracy], 0))
     seen: list[tuple[str, dict[str, object]]] = []
     after = refit(replace(given, record=lambda event, what: seen.append((event, dict(what)))), outcome, before)
     epochs = -(-before.chosen.best_step // 3)  # 20 train images are 3 batches
@@ -53,7 +53,7 @@ def test_the_chosen_candidate_goes_on_and_sees_the_validation_images(
 
 def test_what_got_worse_on_the_validation_images_is_not_kept(given: Lesson, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome, before = learned(given, "aaa..")
-    monkeypatch.setattr("espalier.learners.refit.accuracy", lambda *given: before.chosen.val_accuracy - 0.01)
+    monkeypatch.setattr("espalier.learners.refit.ask", lambda *given: Answers([before.chosen.val_accuracy - 0.01], 0))
     after = refit(given, outcome, before)
     assert after.chosen is before.chosen
     assert after.flops > before.flops, "it was trained all the same"
@@ -62,7 +62,7 @@ def test_what_got_worse_on_the_validation_images_is_not_kept(given: Lesson, monk
 def test_what_it_knew_before_is_measured_as_in_training(given: Lesson) -> None:
     _, before = learned(given, "aaa..")
     val = given.task.val
-    assert accuracy(given.job(OLD), before.chosen, val.x, val.y) == before.chosen.val_accuracy
+    assert ask(given.job(OLD), [before.chosen], val.x, val.y).accuracies == [before.chosen.val_accuracy]
 
 
 def test_what_trained_nothing_stays(given: Lesson) -> None:

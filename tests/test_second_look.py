@@ -9,6 +9,7 @@ import pytest
 from espalier.learners.lesson import Lesson
 from espalier.learners.second_look import second_look, standard_error
 from espalier.nets import backbone
+from espalier.streams.task import Split
 from espalier.training import Trained
 from tests.nets_help import candidate, lesson, modules
 
@@ -65,6 +66,20 @@ def test_the_same_images_are_looked_at_again(given: Lesson) -> None:
     assert second_look(watched, results, 1.0).chosen is second_look(watched, results, 1.0).chosen
     assert seen[0] == seen[1]
     assert [each["slots"] for each in seen[0]["tied"]] == ["rrrrf", "rrrff", "rrfff"]
+
+
+def test_copies_of_validation_images_are_not_looked_at(given: Lesson) -> None:
+    """They are views themselves: with four copies of each, three images are all there is to look at."""
+    results = [replace(result, val_accuracy=1.0) for result in trained(given, ["aaaa.", "aaa.."], 3)]
+    task = given.task
+    copied = replace(given, task=replace(task, spec=replace(task.spec, val_copies=4)))
+    three = Split(task.val.x[:3], task.val.y[:3])
+    few, only = (
+        second_look(copied, results, 1.0),
+        second_look(replace(given, task=replace(task, val=three)), results, 1.0),
+    )
+    assert few.flops == only.flops == second_look(given, results, 1.0).flops / 5
+    assert few.chosen is only.chosen
 
 
 def test_the_standard_error_of_an_accuracy() -> None:

@@ -38,10 +38,13 @@ def test_a_layer_counts_from_the_first_trained_block_on() -> None:
 
 
 @pytest.mark.parametrize(("room", "wanted"), [(0, [1] * 6), (10240, [4, 1, 1]), (11640, [5, 1]), (21880, [6])])
-def test_stacks_have_as_many_members_as_there_is_room_for(room: int, wanted: list[int]) -> None:
+def test_stacks_have_as_many_members_as_there_is_room_for(
+    room: int, wanted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two need 20 × 3, two 20 × 32, two 20 × 512."""
     members = [Member(candidate(code, TINY), rate) for code in ("aaaa.", "aaa..", ".....") for rate in RATES]
-    found = stacks(members, TINY, 20, room)
+    monkeypatch.setattr("espalier.training.stacks.IN_CACHE", room)
+    found = stacks(job(), members, 20)
     assert [len(stack) for stack in found] == wanted
     assert [member for stack in found for member in stack] == members
 
@@ -50,7 +53,7 @@ def test_a_processor_trains_large_members_in_turn(monkeypatch: pytest.MonkeyPatc
     seen: list[tuple[int, int, int]] = []
     made, chosen = job(max_epochs=2, early=()), candidates(["aaa..", "....."])
     whole = train(made, chosen, RATES, quiet)
-    monkeypatch.setattr(import_module(_Run.__module__), "IN_CACHE", 8 * (32 + 32 + 512))
+    monkeypatch.setattr("espalier.training.stacks.IN_CACHE", 8 * (32 + 32 + 512))
     parts = train(made, chosen, RATES, lambda *told: seen.append(told[:3]))
     for mine, other in zip(whole.results, parts.results, strict=True):
         same_results(mine, other)

@@ -12,9 +12,9 @@ from dataclasses import replace
 import torch
 
 from espalier.learners.lesson import Learned, Lesson
-from espalier.learners.second_look import accuracy
 from espalier.streams.task import Split, Task
-from espalier.training import Copy, Job, Member, Outcome, Reuse, Trained, train_for
+from espalier.training import Outcome, train_for
+from espalier.training.again import as_trained, ask
 from espalier.training.candidate import modules_named
 from espalier.training.cost import forward_flops
 
@@ -26,27 +26,19 @@ def refit(lesson: Lesson, outcome: Outcome, learned: Learned) -> Learned:
         return learned
     job = lesson.job({name: lesson.library.state(name) for name in modules_named([chosen.member.candidate])})
     epochs = -(-chosen.best_step // job.steps_per_epoch())
-    again = train_for(*_going_on(job, chosen), epochs, lesson.progress)
+    there, (member,) = as_trained(job, [chosen])
+    there = replace(there, task=with_val(job.task))
+    again = train_for(there, member, epochs, lesson.progress)
     (result,) = again.results
     after = replace(chosen, states=result.states)
-    known = accuracy(job, after, lesson.task.val.x, lesson.task.val.y)
-    kept = known >= chosen.val_accuracy
-    lesson.record("refit", {"images": len(with_val(lesson.task).train), "steps": again.steps, "kept": kept})
+    answers = ask(job, [after], lesson.task.val.x, lesson.task.val.y)
+    kept = answers.accuracies[0] >= chosen.val_accuracy
+    lesson.record("refit", {"images": len(there.task.train), "steps": again.steps, "kept": kept})
     return replace(
         lesson.keep(outcome, chosen=after) if kept else learned,
         paper_flops=learned.paper_flops + result.samples * forward_flops(job.backbone),
-        flops=learned.flops + again.flops + len(lesson.task.val) * forward_flops(job.backbone),
+        flops=learned.flops + again.flops + answers.flops,
     )
-
-
-def _going_on(job: Job, chosen: Trained) -> tuple[Job, Member]:
-    """The same training with all images, from where the chosen one was best."""
-    names = [f"chosen {block.name}" for block in job.backbone.blocks]
-    best = {name: state for name, state in zip(names, chosen.states, strict=True) if state is not None}
-    slots = zip(chosen.member.candidate, names, strict=True)
-    candidate = tuple(slot if isinstance(slot, Reuse) else Copy(name) for slot, name in slots)
-    there = replace(job, task=with_val(job.task), modules={**job.modules, **best})
-    return there, Member(candidate, chosen.member.setting)
 
 
 def with_val(task: Task) -> Task:

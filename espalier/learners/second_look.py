@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from espalier.learners.lesson import Lesson
-from espalier.training import Job, Reuse, Trained, best, describe
+from espalier.training import Job, Trained, best, describe
+from espalier.training.again import ask
 from espalier.training.candidate import modules_named
-from espalier.training.cost import forward_flops
 from espalier.training.job import shifted, stands_still
 
-VIEWS = 10  # of every validation image
+VIEWS = 10  # of every validation image that is no copy of another
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,11 +38,11 @@ def second_look(lesson: Lesson, results: Sequence[Trained], tolerance: float) ->
     if whole or tolerance == 0 or len(tied) == 1 or not moves:
         return Look(best(whole) if whole else first, 0)
     job = lesson.job({name: lesson.library.state(name) for name in modules_named([r.member.candidate for r in tied])})
-    x, y = _views(job)
-    again = [replace(result, val_accuracy=accuracy(job, result, x, y)) for result in tied]
+    answers = ask(job, tied, *_views(job))
+    again = [replace(result, val_accuracy=found) for result, found in zip(tied, answers.accuracies, strict=True)]
     seen = [{"slots": describe(r.member.candidate), "accuracy": r.val_accuracy} for r in again]
     lesson.record("second look", {"tied": seen})
-    return Look(tied[again.index(best(again))], len(tied) * len(x) * forward_flops(job.backbone))
+    return Look(tied[again.index(best(again))], answers.flops)
 
 
 def standard_error(accuracy: float, images: int) -> float:
@@ -53,18 +53,6 @@ def standard_error(accuracy: float, images: int) -> float:
 
 
 def _views(job: Job) -> tuple[Tensor, Tensor]:
-    draw, val = job.generator("second look"), job.task.val
-    return torch.cat([shifted(val.x, job.protocol, draw) for _ in range(VIEWS)]), val.y.repeat(VIEWS)
-
-
-def accuracy(job: Job, result: Trained, x: Tensor, y: Tensor) -> float:
-    """Of a trained candidate on images of the task."""
-    slots = zip(result.member.candidate, result.states, strict=True)
-    states = [job.modules[slot.module] if isinstance(slot, Reuse) else state for slot, state in slots]
-    known = [state for state in states if state is not None]
-    size = job.protocol.eval_batch
-    correct = torch.zeros((), dtype=torch.long, device=job.device)
-    for images, labels in zip(torch.split(x, size), torch.split(y, size), strict=True):
-        with job.precision():
-            correct += (job.backbone.forward(known, job.task.normalise(images)).argmax(1) == labels).sum()
-    return int(correct) / len(x)
+    draw, originals = job.generator("second look"), slice(job.task.val_originals)
+    x, y = job.task.val.x[originals], job.task.val.y[originals]
+    return torch.cat([shifted(x, job.protocol, draw) for _ in range(VIEWS)]), y.repeat(VIEWS)

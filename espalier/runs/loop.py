@@ -118,6 +118,7 @@ class _Loop:
             for index in range(len(self.stream)):
                 self._do_task(index)
             result = self._result()
+            self.records.settle()
             write_json(self.folder / "result.json", result)
         return result
 
@@ -238,6 +239,7 @@ class _Loop:
         change, path = learned.change, learned.change.tasks[name].path
         info = {**task_info(task, network, learned), "curve": self._curve(task, network, learned, path)}
         entry = TaskEntry(name, path, {**change.tasks[name].info, **info, "seconds": seconds})
+        self.records.settle()  # after a power cut they must not be behind the library
         self.library.commit(Change(change.modules, {**change.tasks, name: entry}, change.extras))
 
     def _curve(self, task: Task, network: Backbone, learned: Learned, path: tuple[str, ...]) -> list[float]:

@@ -4,13 +4,12 @@ A line that a killed process left half-written is dropped when the file is opene
 """
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from espalier.errors import InputError
-from espalier.files import write_bytes
+from espalier.files import sync, write_bytes
 
 Event = dict[str, Any]
 
@@ -28,8 +27,10 @@ class Records:
         self.events.append(entry)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(_line(entry))
-            file.flush()
-            os.fsync(file.fileno())  # what is on record must not be behind the library after a power cut
+
+    def settle(self) -> None:
+        """What was appended so far survives a power cut from here on; on some disks that takes a while."""
+        sync(self.path)
 
 
 def read_records(path: Path) -> list[Event]:

@@ -4,21 +4,23 @@ A GPU takes all of them. A processor computes small members faster together than
 passes from layer to layer stays in its cache.
 """
 
+import math
 from collections.abc import Sequence
-from math import prod
 
 from espalier.nets import Backbone
 from espalier.training.candidate import Candidate, Member, Reuse
+from espalier.training.job import Job
 
 IN_CACHE = 4 << 20  # values: 16 MiB, where the last level of a cache has 32
 
 
-def stacks(members: Sequence[Member], backbone: Backbone, batch: int, room: float) -> list[list[Member]]:
+def stacks(job: Job, members: Sequence[Member], batch: int) -> list[list[Member]]:
     """In their order, as many in each as have room for the values of their largest layers together, or one."""
+    room = IN_CACHE if job.device.type == "cpu" else math.inf
     found: list[list[Member]] = []
     left = 0.0
     for member in members:
-        needed = batch * largest_layer(backbone, member.candidate)
+        needed = batch * largest_layer(job.backbone, member.candidate)
         if not found or needed > left:
             found.append([])
             left = room
@@ -34,5 +36,5 @@ def largest_layer(backbone: Backbone, candidate: Candidate) -> int:
         live = live or not isinstance(slot, Reuse)
         for piece in block.pieces:
             given = piece.shape(given)
-            largest = max(largest, prod(given) if live else 0)
+            largest = max(largest, math.prod(given) if live else 0)
     return largest

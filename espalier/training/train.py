@@ -5,7 +5,6 @@ state; members that stopped leave, and the stacks are packed again. What a membe
 itself alone, not on who else is trained beside it.
 """
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from espalier.training.job import Job, eval_batches
 from espalier.training.judge import Judge
 from espalier.training.model import Model, TrieModel
 from espalier.training.renewal import Pair, Renewal
-from espalier.training.stacks import IN_CACHE, stacks
+from espalier.training.stacks import stacks
 from espalier.training.trie import Cell, take_rows
 
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
@@ -66,8 +65,7 @@ def train(job: Job, candidates: Sequence[Candidate], settings: Sequence[Setting]
 
 def _fit_in_turn(job: Job, members: Sequence[Member], progress: Progress) -> Outcome:
     """One stack after another. A stack for which there is not enough memory is cut into halves."""
-    room = IN_CACHE if job.device.type == "cpu" else math.inf
-    waiting = stacks(members, job.backbone, min(job.protocol.batch, len(job.task.train)), room)
+    waiting = stacks(job, members, min(job.protocol.batch, len(job.task.train)))
     done: list[Outcome] = []
     while waiting:
         stack = waiting.pop(0)
