@@ -10,6 +10,7 @@ import torch
 from espalier.nets.columns import Columns
 from espalier.training import Job, Member, train
 from espalier.training.columns import ColumnModel, fresh_column
+from espalier.training.graphs import Graphs, Inputs, Work
 from espalier.training.judge import Judge
 from espalier.training.model import Model, TrieModel
 from espalier.training.paths import Paths
@@ -59,6 +60,31 @@ def test_all_are_told_apart_who_are_better_than_before(batch: int, images: int) 
         better += int((found >= 0).sum())
         model.step(torch.arange(8), number)
     assert 0 < better < 8 * len(model.members)
+
+
+class Uncaptured(Graphs):
+    """Runs the work as it is, and remembers which."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, int]] = []
+
+    def run(self, name: str, work: Work, inputs: Inputs) -> None:
+        self.seen.append((name, len(inputs["chosen"])))
+        work(**inputs)
+
+
+def test_what_is_asked_of_all_can_be_captured() -> None:
+    """Parts of one size are, the rest is not; members that leave change what there is to be captured."""
+    made = wider(25, eval_batch=8)
+    model = model_of(made)
+    judge, graphs = Judge(made, model), Uncaptured()
+    model.graphs = graphs
+    for count in (10, 3):
+        model.keep(list(range(count)))
+        found = judge.better_than(torch.full((count,), -1.0), range(count))
+        assert torch.equal(found, shares(model, made))
+    assert graphs.seen == [("part", 4)] * 6 * 2, "of seven parts"
 
 
 def test_who_was_never_seen_is_asked_everything() -> None:

@@ -4,9 +4,11 @@ steps or stopping.
 As many images as fit in one batch are asked at once, which can be captured. More are asked in parts, those first that
 were missed most lately. A member that has missed as many as when it was best is not better now, whatever it makes of
 the rest: it is not asked further. That changes results by rounding alone; it saves most of an evaluation in which few
-get better.
+get better. The fewer members are asked, and the less of each is not known, the larger are the parts on a GPU: else it
+would wait for whoever asks.
 """
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import accumulate, chain
@@ -19,7 +21,8 @@ from espalier.training.model import Model
 from espalier.training.trie import Prefix, Trunk
 
 FROZEN_BYTES = 4 << 30  # at most as much is kept of what frozen modules make of validation images
-PART = 0.5  # of a batch: so many images are asked at a time, where there are more than one batch
+PART = 0.5  # of a batch: so many images are asked at a time, or more, where there are more than one batch
+WORTH = 1e12  # operations for which a GPU is asked at a time, or more
 NARROW = 0.5  # members are taken out of their stacks where no more than this share of them is asked further
 
 
@@ -29,6 +32,7 @@ class Judge:
     def __init__(self, job: Job, model: Model) -> None:
         self.job, self.model, self.flops = job, model, 0
         self.difficulty = torch.zeros(len(job.task.val), device=job.device)  # the share that missed it of late
+        self._wrong = torch.empty(0, 0, device=job.device)  # where captured work leaves what all members missed
 
     @property
     def at_once(self) -> bool:
@@ -60,31 +64,60 @@ class Judge:
         self._count(self.model, len(self.job.task.val))
 
     def _count(self, model: Model, images: int) -> None:
-        again = model.frozen_flops(self._val[2]) - model.frozen_flops()
-        self.flops += images * (model.flops()[1] + again)
+        self.flops += images * self._per_image(model)
+
+    def _per_image(self, model: Model) -> int:
+        """Operations, without those whose results are known."""
+        return model.flops()[1] + model.frozen_flops(self._val[2]) - model.frozen_flops()
 
     def better_than(self, best: Tensor, asked: Sequence[int]) -> Tensor:
         """(members,): the accuracies of those of `asked` that are above their `best`; -1 for all others."""
-        x, y, known = self._val
-        images, missed = len(y), torch.zeros_like(best)
+        images, missed = len(self._val[1]), torch.zeros_like(best)
         spare = images - (best * images).round()  # whoever misses as many is not better
-        model, inside = self.model, list(range(len(best)))
-        hardest_first = self.difficulty.argsort(descending=True, stable=True)
-        for chosen in torch.split(hardest_first, max(1, int(PART * self.job.protocol.eval_batch))):
+        model, inside, part = self.model, list(range(len(best))), self._part(self.model)
+        left = self.difficulty.argsort(descending=True, stable=True)  # the hardest first
+        while len(left) and asked:
             if len(asked) <= NARROW * len(inside):
                 model, inside = self.model.only(asked), list(asked)
-            part = {name: _rows(made, chosen) for name, made in known.items()}
-            wrong = _missed(model, _rows(x, chosen), y[chosen], part)[:, [inside.index(number) for number in asked]]
+                part = self._part(model)
+            chosen, left = left[:part], left[part:]
+            whole = model is self.model and len(chosen) == part
+            found = self._missed_by_all(chosen) if whole else self._missed(model, chosen)
+            wrong = found[:, [inside.index(number) for number in asked]]
             self._count(model, len(chosen))
             missed[asked] += wrong.sum(0)
             self.difficulty[chosen] = (self.difficulty[chosen] + wrong.float().mean(1)) / 2
             going = (missed < spare).tolist()
             asked = [number for number in asked if going[number]]
-            if not asked:
-                break
-        found = torch.full_like(best, -1.0)
-        found[asked] = (images - missed[asked]) / images
-        return found
+        accuracies = torch.full_like(best, -1.0)
+        accuracies[asked] = (images - missed[asked]) / images
+        return accuracies
+
+    def _part(self, model: Model) -> int:
+        """How many images are asked at a time, about as many each time."""
+        images, part = len(self._val[1]), max(1, int(PART * self.job.protocol.eval_batch))
+        if self.job.device.type == "cuda":
+            part = max(part, int(WORTH / max(1, self._per_image(model))))
+        return math.ceil(images / math.ceil(images / part))
+
+    def _missed(self, model: Model, chosen: Tensor) -> Tensor:
+        """(images, members), of these images."""
+        x, y, known = self._val
+        part = {name: _rows(made, chosen) for name, made in known.items()}
+        return _missed(model, _rows(x, chosen), y[chosen], part)
+
+    def _missed_by_all(self, chosen: Tensor) -> Tensor:
+        """As `_missed`, captured where that can be; until the next call."""
+        graphs, shape = self.model.graphs, (len(chosen), len(self.model.members))
+        if graphs is None:
+            return self._missed(self.model, chosen)
+        if self._wrong.shape != shape:  # members have left, and what was captured with them
+            self._wrong = torch.empty(shape, dtype=torch.bool, device=self.job.device)
+        graphs.run("part", self._note_missed, {"chosen": chosen})
+        return self._wrong
+
+    def _note_missed(self, chosen: Tensor) -> None:
+        self._wrong.copy_(self._missed(self.model, chosen))
 
 
 def _missed(model: Model, x: Tensor, y: Tensor, known: Trunk) -> Tensor:
