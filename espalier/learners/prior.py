@@ -13,19 +13,16 @@ import torch
 from torch import Tensor
 
 from espalier.errors import InputError
-from espalier.learners.lesson import Lesson, Path, to_device
-from espalier.nets import State
+from espalier.learners.features import features, macs_of
+from espalier.learners.lesson import Lesson, Path
 from espalier.seeds import generator
 from espalier.streams import transforms
 from espalier.streams.task import Split, Task
 from espalier.training.cost import FLOPS_PER_MAC
-from espalier.training.job import eval_batches
-from espalier.training.trie import behind
 
 KINDS = ("nearest", "nearest-recoloured", "random")
 NEIGHBOURS = 5
 MOST_IMAGES = 1000  # of each split, taken evenly from the classes
-BATCH = 500  # the activations of one past path are held for one batch at a time
 
 
 @dataclass(frozen=True)
@@ -58,16 +55,14 @@ class Prior:
         return list(dict.fromkeys(paths[name] for name in ranked))[: self.k]
 
     def flops(self, lesson: Lesson) -> int:
-        """What `choose` runs: forward passes through every past prefix, each once in each view of the images."""
+        """What `choose` runs: forward passes through all past paths, in each view of the images."""
         views: list[list[Path]] = []
         if self.kind != "random":
             views.append(list(lesson.paths().values()))
         if self.kind == "nearest-recoloured":
             views += [[lesson.library.tasks[name].path for name in alike] for alike in _alike(lesson).values()]
         images = sum(min(len(split), MOST_IMAGES) for split in (lesson.task.train, lesson.task.val))
-        macs = lesson.backbone.macs()
-        prefixes = [{path[:n] for path in view for n in range(1, len(path))} for view in views]
-        return FLOPS_PER_MAC * images * sum(macs[len(prefix) - 1] for view in prefixes for prefix in view)
+        return FLOPS_PER_MAC * images * sum(macs_of(lesson.backbone, [path[:-1] for path in view]) for view in views)
 
 
 def _recoloured_accuracies(lesson: Lesson, paths: Mapping[str, Path]) -> dict[str, float]:
@@ -106,16 +101,12 @@ def recoloured(task: Task, dead: Sequence[int]) -> Task:
 
 @torch.no_grad()
 def neighbour_accuracies(lesson: Lesson, task: Task, paths: Sequence[Path]) -> list[float]:
-    """One accuracy per path. Paths that share their first blocks share the forward passes through them."""
+    """One accuracy per path."""
     train, val = (_evenly(split, MOST_IMAGES) for split in (task.train, task.val))
-    device = task.train.x.device
-    trunks = list(dict.fromkeys(path[:-1] for path in paths))
-    modules = {m: to_device(lesson.library.state(m), device) for trunk in trunks for m in trunk}
     both = Split(torch.cat([train.x, val.x]), torch.cat([train.y, val.y]))  # so small tasks pass the modules once
     scores = {}
-    for trunk, features in _features(lesson, task, trunks, modules, both).items():
-        known, asked = features[: len(train)], features[len(train) :]
-        predicted = nearest_labels(known, train.y, asked, task.n_classes)
+    for trunk, found in features(lesson, task, [path[:-1] for path in paths], both).items():
+        predicted = nearest_labels(found[: len(train)], train.y, found[len(train) :], task.n_classes)
         scores[trunk] = (predicted == val.y).double().mean().item()
     return [scores[path[:-1]] for path in paths]
 
@@ -126,21 +117,6 @@ def nearest_labels(known: Tensor, labels: Tensor, asked: Tensor, classes: int) -
     nearest = distances.topk(min(NEIGHBOURS, len(known)), largest=False).indices
     votes = torch.nn.functional.one_hot(labels[nearest], classes).sum(1)
     return votes.argmax(1)
-
-
-def _features(
-    lesson: Lesson, task: Task, trunks: Sequence[Path], modules: dict[str, State], split: Split
-) -> dict[Path, Tensor]:
-    collected: dict[Path, list[Tensor]] = {trunk: [] for trunk in trunks}
-    job = lesson.job({})
-    for x, _ in eval_batches(task, split, BATCH):
-        known: dict[Path, Tensor] = {(): x}
-        for trunk in sorted(trunks):  # those that share a prefix come one after another
-            known = {prefix: passed for prefix, passed in known.items() if trunk[: len(prefix)] == prefix}
-            with job.precision():
-                features = behind(trunk, known, lesson.backbone.blocks, modules)
-            collected[trunk].append(features.flatten(1).to(x.dtype))
-    return {trunk: torch.cat(parts) for trunk, parts in collected.items()}
 
 
 def _evenly(split: Split, most: int) -> Split:

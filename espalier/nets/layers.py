@@ -136,6 +136,11 @@ def join(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(parts), 1)
 
 
+def side_by_side(parts: Sequence[Tensor]) -> Tensor:
+    """`join`, where one and the same input of all members stays as it is, shared by them."""
+    return parts[0] if all(part is parts[0] for part in parts) else join(parts)
+
+
 def dropout(x: Tensor, kept: Tensor, share: float) -> Tensor:
     """`kept` has one member's shape. The same mask for every member: so it does not depend on who else is in the
     stack."""

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from espalier.nets import EVAL, is_buffer
-from espalier.nets.layers import Stack, join
+from espalier.nets.layers import Stack, side_by_side
 from espalier.training.candidate import Fresh, Member, Setting
 from espalier.training.cost import FLOPS_PER_MAC
 from espalier.training.job import Job, augmented
@@ -197,7 +197,7 @@ class Supernet:
                 going += len(joining)
                 if going:
                     stack = _rows(self._cells[depth].stack, members[:going])
-                    live = [block.forward(stack, _side_by_side([*live, *joining]), modes(depth))]
+                    live = [block.forward(stack, side_by_side([*live, *joining]), modes(depth))]
                     used.append((depth, members[:going], stack))
         whole = [trunk[prefix] for _, prefix in order[going:]]
         logits = torch.cat([*live, *whole], 1).view(len(x), len(order), -1)
@@ -274,8 +274,3 @@ def halves(y: Tensor) -> tuple[Tensor, Tensor]:
 def _rows(stack: Stack, rows: Tensor) -> Stack:
     """Copies, with a gradient of their own where they are trained."""
     return {name: tensor.detach()[rows].requires_grad_(not is_buffer(name)) for name, tensor in stack.items()}
-
-
-def _side_by_side(parts: list[Tensor]) -> Tensor:
-    """Along the channels; one and the same input of all members stays as it is, shared by them."""
-    return parts[0] if all(part is parts[0] for part in parts) else join(parts)

@@ -227,7 +227,8 @@ def cut(cell: Cell, numbers: Sequence[int]) -> Cell:
 
 
 def take_rows(stack: Stack, rows: list[int]) -> Stack:
-    return {name: tensor.detach()[rows].requires_grad_(tensor.requires_grad) for name, tensor in stack.items()}
+    chosen = torch.tensor(rows, dtype=torch.long, device=next(iter(stack.values())).device)  # copied there once
+    return {name: tensor.detach()[chosen].requires_grad_(tensor.requires_grad) for name, tensor in stack.items()}
 
 
 def first_trained(member: Member) -> int:
