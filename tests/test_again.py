@@ -1,6 +1,6 @@
 """Trained candidates once more: asked as one network they say what each says alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -25,7 +25,11 @@ def asked() -> Job:
 
 @pytest.fixture
 def results(asked: Job) -> list[Trained]:
-    return train(asked, [candidate(code, asked.backbone) for code in CODES], RATES, quiet).results
+    return trained(asked, CODES)
+
+
+def trained(asked: Job, codes: Sequence[str]) -> list[Trained]:
+    return train(asked, [candidate(code, asked.backbone) for code in codes], RATES, quiet).results
 
 
 def alone(asked: Job, result: Trained) -> float:
@@ -39,12 +43,23 @@ def alone(asked: Job, result: Trained) -> float:
 def test_all_together_say_what_each_says_alone(
     asked: Job, results: list[Trained], room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("espalier.training.stacks.IN_CACHE", room)  # one by one, and all at once
+    monkeypatch.setattr("espalier.training.stacks.IN_CACHE", room)  # so few images at a time, and all at once
+    monkeypatch.setattr("espalier.training.again.FEWEST", 4)
     val = asked.task.val
     found = ask(asked, results, val.x, val.y).accuracies
     assert found == pytest.approx([alone(asked, result) for result in results])
     assert found == pytest.approx([result.val_accuracy for result in results])
     assert len(set(found)) > 1
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "codes"),
+    [("alexnet-x0.1", 19, ["aaaaa.", "aa....", ".aaa.."]), ("fc-x0.05", 8, ["aa.", "...", ".aa"])],
+)
+def test_so_do_other_networks(name: str, size: int, codes: list[str]) -> None:
+    asked = job(name, size, max_epochs=2)
+    results, val = trained(asked, codes), asked.task.val
+    assert ask(asked, results, val.x, val.y).accuracies == pytest.approx([alone(asked, r) for r in results])
 
 
 def test_what_they_share_is_computed_once(asked: Job, results: list[Trained]) -> None:

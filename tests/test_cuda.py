@@ -2,18 +2,22 @@
 
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import torch
 
 from espalier.bench import gpu_profile
-from espalier.nets import convolution, fused, layers
+from espalier.learners.features import features
+from espalier.nets import backbone, convolution, fused, layers
 from espalier.training import Job, Member, Trained, train
 from espalier.training.adam import Adam
+from espalier.training.again import ask
 from espalier.training.job import FAST, SLOW, Speed
+from espalier.training.judge import Judge
 from espalier.training.model import TrieModel, member_losses
 from espalier.training.train import _Run
-from tests.nets_help import RATES, candidate, close, job, quiet
+from tests.nets_help import RATES, candidate, close, job, lesson, modules, quiet, task
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 CODES = ["aaaa.", "aaa..", ".....", ".aaaa", "aAaB.", ".a.a.", "abab.", "A.bBa"]
@@ -227,6 +231,51 @@ def test_what_has_a_gradient_or_does_not_fit_is_not_folded() -> None:
 
 def last(x: torch.Tensor) -> torch.Tensor:
     return x.to(torch.bfloat16).contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("speed", [SLOW, FAST])
+def test_parts_that_are_captured_are_answered_as_others(speed: Speed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and after members leave, by parts of half a batch and by larger ones."""
+    made = job("resnet", 16, eval_batch=16)
+    made = on_gpu(replace(made, task=task(size=16, val=90)), speed)
+    members = [Member(candidate(code, made.backbone), rate) for code in CODES_OF["resnet"] for rate in RATES]
+    for room in (1, 1 << 28):
+        monkeypatch.setattr("espalier.training.stacks.ON_GPU", room)
+        model, plain = TrieModel(made, members), TrieModel(made, members)
+        plain.graphs = None
+        judges = Judge(made, model), Judge(made, plain)
+        for count in (14, 9, 2):
+            model.keep(list(range(count)))
+            plain.keep(list(range(count)))
+            best = torch.full((count,), 0.3, dtype=torch.float64, device="cuda")
+            for _ in range(4):  # as it is, captured, and replayed
+                with torch.no_grad():
+                    found, wanted = (judge.better_than(best, range(count)) for judge in judges)
+                assert torch.equal(found, wanted)
+
+
+@pytest.mark.parametrize("codes", [["aaaaaa.", "aa.....", "......."], [".aaaaaa", "AAAAAAA", "aaaA..."]])
+def test_all_together_say_what_each_says_alone(codes: list[str]) -> None:
+    made = on_gpu(job("resnet", 16, max_epochs=2), SLOW)
+    results = train(made, [candidate(code, made.backbone) for code in codes], RATES, quiet).results
+    val = made.task.val
+    together = ask(made, results, val.x, val.y).accuracies
+    alone = [ask(made, [result], val.x, val.y).accuracies[0] for result in results]
+    for known in (alone, [result.val_accuracy for result in results]):
+        assert together == pytest.approx(known, abs=1.5 / len(val)), "rounding may decide of one image"
+
+
+@pytest.mark.parametrize("name", ["resnet", "alexnet-x0.25", "fc-x0.1"])
+def test_past_paths_side_by_side_make_of_images_what_each_makes(name: str, tmp_path: Path) -> None:
+    net = backbone(name, (3, 32, 32), 3)
+    states = modules(net, "a", "b")
+    paths = {f"t{n}": [f"{'ab'[n >> b & 1]}.{block.name}" for b, block in enumerate(net.blocks)] for n in range(20)}
+    images = task(size=32, val=70).to("cuda")
+    made = replace(lesson(tmp_path, net, paths, states), task=images)
+    found = features(made, images, [tuple(path[:-1]) for path in paths.values()], images.val)
+    for trunk, together in found.items():
+        alone = net.forward([states[m] for m in trunk], images.to("cpu").normalise(images.val.x.cpu())).flatten(1)
+        assert relative(together, alone.cuda()) < 0.05
 
 
 def test_joined_activations_are_side_by_side() -> None:

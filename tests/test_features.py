@@ -37,10 +37,14 @@ def test_side_by_side_they_give_what_each_gives_alone(
     assert (found[trunks[0]] - found[trunks[1]]).abs().max() > 0.01
 
 
-def test_what_they_share_counts_once_where_they_are_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = backbone("tiny", (3, 8, 8), 3)
-    stem, stage1, stage2, stage3, _ = net.macs()
+def test_what_they_share_counts_once_where_they_are_side_by_side(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = lesson(tmp_path, backbone("tiny", (3, 8, 8), 3), {}, {})
+    stem, stage1, stage2, stage3, _ = made.backbone.macs()
     trunks = [("a", "b", "c", "d"), ("a", "b", "c", "e"), ("a", "x", "y", "z"), ("a", "b", "c", "d")]
-    assert macs_of(net, trunks) == stem + 2 * stage1 + 2 * stage2 + 3 * stage3
-    monkeypatch.setattr(made_by, "TOGETHER", 1)
-    assert macs_of(net, trunks) == 3 * (stem + stage1 + stage2 + stage3)
+    assert macs_of(made, trunks) == stem + 2 * stage1 + 2 * stage2 + 3 * stage3
+    monkeypatch.setattr("espalier.training.stacks.IN_CACHE", made_by.BATCH * 8 * 64 * 2)  # of the stem, of two paths
+    assert macs_of(made, trunks) == 2 * stem + 2 * stage1 + 2 * stage2 + 3 * stage3
+    monkeypatch.setattr("espalier.training.stacks.IN_CACHE", 1)
+    assert macs_of(made, trunks) == 3 * (stem + stage1 + stage2 + stage3)

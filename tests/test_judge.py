@@ -130,6 +130,37 @@ def supernet(made: Job) -> Supernet:
     return Supernet(made, Paths([path], [path]), SUPERNET, 1.0, "probability")
 
 
+@pytest.mark.parametrize("kind", ["columns", "supernet"])
+def test_other_models_are_asked_in_parts_too(kind: str) -> None:
+    made = wider(50, eval_batch=8)
+    model = columns(made) if kind == "columns" else supernet(made)
+    for step in range(3):
+        model.step(model.batches(random(step))[0], step)
+    wanted, judge = shares(model, made), Judge(made, model)
+    for best in (torch.full((2,), -1.0), wanted, wanted - torch.tensor([0.02, 0])):
+        found = judge.better_than(best, range(2))
+        assert torch.equal(found, torch.where(wanted > best, wanted, -1.0))
+    assert judge.flops > 0
+
+
+def test_on_a_gpu_parts_are_as_large_as_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The largest layers have 512 values where the first block is trained, 2,630 for all ten members."""
+    made = wider(100, eval_batch=10)
+    monkeypatch.setattr("espalier.training.stacks.ON_GPU", 40 * 512)
+    models: dict[str, tuple[Model, int]] = {
+        "all": (model_of(made), 7),  # 5 are half a batch, and the least
+        "one": (model_of(made).only([5]), 34),  # 40, in three equal parts
+        "head": (model_of(made).only([0, 1]), 100),
+        "columns": (columns(made).only([0]), 34),
+        "supernet": (supernet(made).only([1]), 34),
+    }
+    monkeypatch.setattr(Job, "device", torch.device("cuda"))
+    for name, (model, wanted) in models.items():
+        judge = object.__new__(Judge)
+        judge.job, judge.model, judge.__dict__["_val"] = made, model, (None, range(100), {})
+        assert judge._part(model) == wanted, name
+
+
 @pytest.mark.parametrize("numbers", [[1], [0, 3, 4], [5, 2], [9, 8, 7, 6, 5, 4, 3, 2, 1, 0]])
 def test_some_members_say_what_they_say_among_all(numbers: list[int]) -> None:
     made = job()

@@ -26,7 +26,7 @@ from espalier.nets import backbone
 from espalier.runs import Settings, run
 from espalier.runs.hardware import code
 from espalier.runs.many import run_many
-from espalier.runs.records import Records, read_records
+from espalier.runs.records import read_records
 from espalier.streams import stream
 from espalier.training import Job
 from espalier.training.cost import forward_flops
@@ -265,13 +265,6 @@ def test_many_images_are_answered_as_few_are(uninterrupted: Path, monkeypatch: p
     monkeypatch.setattr(import_module(predict.__module__), "AT_ONCE", 7)
     torch.testing.assert_close(predict(library, "t1", images), at_once)
     assert predict(library, "t1", images[:0]).shape == (0, 5)
-
-
-def test_a_torn_last_record_is_dropped(tmp_path: Path) -> None:
-    path = tmp_path / "records.jsonl"
-    path.write_text('{"event": "a"}\n{"event": "b"}\n{"eve')
-    assert [e["event"] for e in Records(path).events] == ["a", "b"]
-    assert path.read_text() == '{"event": "a"}\n{"event": "b"}\n'
 
 
 def test_there_must_be_such_a_device(tmp_path: Path) -> None:

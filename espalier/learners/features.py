@@ -1,7 +1,7 @@
 """What past paths make of images: their features before the head. Knows nothing about labels.
 
-A few paths at a time go side by side, one stack at every block, and what they share is computed once. So the number of
-things a GPU is asked for grows slowly with the number of past tasks.
+A few paths at a time go side by side, one stack at every block, and what these share is computed once. So the number
+of things a GPU is asked for grows slowly with the number of past tasks.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from espalier.learners.lesson import Lesson, Path
-from espalier.nets import EVAL, Backbone, Block
-from espalier.nets.layers import Stack, side_by_side
+from espalier.learners.lesson import Lesson, Path, all_fresh
+from espalier.nets import EVAL, Block
+from espalier.nets.layers import Stack, join_unless_shared
 from espalier.streams.task import Split, Task
 from espalier.training.job import eval_batches
+from espalier.training.stacks import largest_layer, room
 
-TOGETHER = 16  # paths
+TOGETHER = 16  # paths, or fewer where there is no room for as many
 BATCH = 50  # images whose activations on these paths are held at a time
 
 Level = tuple[list[Path], Stack]  # different beginnings of the paths, all as long, and their last modules
@@ -26,7 +27,7 @@ def features(lesson: Lesson, task: Task, trunks: Sequence[Path], split: Split) -
     """(images, features) of each trunk: a path without its head."""
     found: dict[Path, Tensor] = {}
     job = lesson.job({})
-    for group in _groups(trunks):
+    for group in _groups(lesson, trunks):
         levels, parts = _levels(lesson, group, split.x.device), []
         for x, _ in eval_batches(task, split, BATCH):
             with job.precision():
@@ -35,16 +36,17 @@ def features(lesson: Lesson, task: Task, trunks: Sequence[Path], split: Split) -
     return found
 
 
-def macs_of(backbone: Backbone, trunks: Sequence[Path]) -> int:
+def macs_of(lesson: Lesson, trunks: Sequence[Path]) -> int:
     """Multiply-accumulates of one image through all of them."""
-    macs = backbone.macs()
-    return sum(macs[len(each) - 1] for group in _groups(trunks) for length in _lengths(group) for each in length)
+    macs, groups = lesson.backbone.macs(), _groups(lesson, trunks)
+    return sum(macs[len(each) - 1] for group in groups for length in _lengths(group) for each in length)
 
 
-def _groups(trunks: Sequence[Path]) -> Iterator[list[Path]]:
+def _groups(lesson: Lesson, trunks: Sequence[Path]) -> Iterator[list[Path]]:
     """Those that begin alike are close to each other."""
-    ordered = sorted(set(trunks))
-    return (ordered[start : start + TOGETHER] for start in range(0, len(ordered), TOGETHER))
+    ordered, values = sorted(set(trunks)), BATCH * largest_layer(lesson.backbone, all_fresh(lesson))
+    count = max(1, min(TOGETHER, room(lesson.task.train.x.device) // values))
+    return (ordered[start : start + count] for start in range(0, len(ordered), count))
 
 
 def _lengths(group: Sequence[Path]) -> Iterator[list[Path]]:
@@ -65,6 +67,6 @@ def _through(levels: Sequence[Level], blocks: Sequence[Block], x: Tensor) -> Ten
     """(images, trunks, features); the last level's are the trunks."""
     known: dict[Path, Tensor] = {(): x.contiguous(memory_format=torch.channels_last)}
     for block, (beginnings, stack) in zip(blocks, levels, strict=False):
-        out = block.forward(stack, side_by_side([known[each[:-1]] for each in beginnings]), EVAL)
+        out = block.forward(stack, join_unless_shared([known[each[:-1]] for each in beginnings]), EVAL)
         known = dict(zip(beginnings, out.chunk(len(beginnings), 1), strict=True))
     return torch.stack([made.flatten(1) for made in known.values()], 1)

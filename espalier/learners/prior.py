@@ -62,7 +62,7 @@ class Prior:
         if self.kind == "nearest-recoloured":
             views += [[lesson.library.tasks[name].path for name in alike] for alike in _alike(lesson).values()]
         images = sum(min(len(split), MOST_IMAGES) for split in (lesson.task.train, lesson.task.val))
-        return FLOPS_PER_MAC * images * sum(macs_of(lesson.backbone, [path[:-1] for path in view]) for view in views)
+        return FLOPS_PER_MAC * images * sum(macs_of(lesson, [path[:-1] for path in view]) for view in views)
 
 
 def _recoloured_accuracies(lesson: Lesson, paths: Mapping[str, Path]) -> dict[str, float]:

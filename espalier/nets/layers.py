@@ -136,8 +136,8 @@ def join(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(list(parts), 1)
 
 
-def side_by_side(parts: Sequence[Tensor]) -> Tensor:
-    """`join`, where one and the same input of all members stays as it is, shared by them."""
+def join_unless_shared(parts: Sequence[Tensor]) -> Tensor:
+    """One and the same input of all members stays as it is, shared by them."""
     return parts[0] if all(part is parts[0] for part in parts) else join(parts)
 
 

@@ -126,6 +126,7 @@ class _Loop:
         with self.library.writer():
             self._open_records()
             self._do_task(0)
+            self.records.settle()
 
     def _open_records(self) -> None:
         check_begun(self.folder, asked_for(self.order))  # again: another process may have learned since

@@ -1,6 +1,7 @@
 """Records: JSON lines appended as things happen. Knows nothing about what they say.
 
-A line that a killed process left half-written is dropped when the file is opened again.
+A line that a killed process left half-written is dropped when the file is opened again. So is what a power cut left
+behind the first byte that never reached the disk, a zero: nothing there was settled.
 """
 
 import json
@@ -37,7 +38,7 @@ def read_records(path: Path) -> list[Event]:
     """All whole lines of a file of records; none if there is no file."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    lines = path.read_text(encoding="utf-8", errors="replace").partition("\0")[0].split("\n")
     try:
         return [_event(line) for line in lines[:-1]]
     except (ValueError, RecursionError):

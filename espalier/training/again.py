@@ -9,8 +9,10 @@ from torch import Tensor
 from espalier.training.candidate import Copy, Member, Reuse, Trained
 from espalier.training.cost import trie_flops
 from espalier.training.job import Job
-from espalier.training.stacks import stacks
+from espalier.training.stacks import images_at_once
 from espalier.training.trie import Trie, evaluating
+
+FEWEST = 16  # images that are asked about at a time, if there are as many
 
 
 @dataclass(frozen=True)
@@ -33,18 +35,13 @@ def as_trained(job: Job, results: Sequence[Trained]) -> tuple[Job, list[Member]]
     return replace(job, modules=modules), members
 
 
+@torch.no_grad()
 def ask(job: Job, results: Sequence[Trained], x: Tensor, y: Tensor) -> Answers:
     """About images of the task. All have trained something."""
     there, members = as_trained(job, results)
-    parts = [_ask(there, stack, x, y) for stack in stacks(there, members, job.protocol.eval_batch)]
-    return Answers([accuracy for part in parts for accuracy in part.accuracies], sum(part.flops for part in parts))
-
-
-@torch.no_grad()
-def _ask(job: Job, members: Sequence[Member], x: Tensor, y: Tensor) -> Answers:
-    trie = Trie(job.backbone, members, job.modules, [{}] * len(job.backbone.blocks))  # nothing is fresh
+    trie = Trie(job.backbone, members, there.modules, [{}] * len(job.backbone.blocks))  # nothing is fresh
     correct = torch.zeros(len(members), dtype=torch.long, device=job.device)
-    size = job.protocol.eval_batch
+    size = min(job.protocol.eval_batch, max(FEWEST, images_at_once(there, members)))
     for images, labels in zip(torch.split(x, size), torch.split(y, size), strict=True):
         with job.precision():
             correct += (trie.forward(job.task.normalise(images), evaluating).argmax(2) == labels[:, None]).sum(0)

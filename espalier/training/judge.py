@@ -1,11 +1,12 @@
 """How many of the validation images members know, and who need not be asked about all of them. Knows nothing about
 steps or stopping.
 
-As many images as fit in one batch are asked at once, which can be captured. More are asked in parts, those first that
-were missed most lately. A member that has missed as many as when it was best is not better now, whatever it makes of
-the rest: it is not asked further. That changes results by rounding alone; it saves most of an evaluation in which few
-get better. The fewer members are asked, and the less of each is not known, the larger are the parts on a GPU: else it
-would wait for whoever asks.
+As many images as fit in one batch are asked at once. More are asked in parts, those first that were missed most lately.
+A member that has missed as many as when it was best is not better now, whatever it makes of the rest: it is not asked
+further. That changes results by rounding alone; it saves most of an evaluation in which few get better. The less there
+is to compute, the larger are the parts on a GPU: else it would wait for whoever asks.
+
+What is asked of all members, at once or in parts, can be captured.
 """
 
 import math
@@ -18,11 +19,11 @@ from torch import Tensor
 
 from espalier.training.job import Job
 from espalier.training.model import Model
+from espalier.training.stacks import images_at_once
 from espalier.training.trie import Prefix, Trunk
 
 FROZEN_BYTES = 4 << 30  # at most as much is kept of what frozen modules make of validation images
 PART = 0.5  # of a batch: so many images are asked at a time, or more, where there are more than one batch
-WORTH = 1e12  # operations for which a GPU is asked at a time, or more
 NARROW = 0.5  # members are taken out of their stacks where no more than this share of them is asked further
 
 
@@ -32,7 +33,7 @@ class Judge:
     def __init__(self, job: Job, model: Model) -> None:
         self.job, self.model, self.flops = job, model, 0
         self.difficulty = torch.zeros(len(job.task.val), device=job.device)  # the share that missed it of late
-        self._wrong = torch.empty(0, 0, device=job.device)  # where captured work leaves what all members missed
+        self._noted = torch.empty(0, 0, device=job.device)  # where captured work leaves what all members missed
 
     @property
     def at_once(self) -> bool:
@@ -57,18 +58,15 @@ class Judge:
     def accuracies(self) -> Tensor:
         """Of all members, at once."""
         x, y, known = self._val
-        return (len(y) - _missed(self.model, x, y, known).sum(0, dtype=torch.float64)) / len(y)
+        return (len(y) - _wrong(self.model, x, y, known).sum(0, dtype=torch.float64)) / len(y)
 
     def count_all(self) -> None:
         """All members were asked at once: maybe by captured work, which counts nothing."""
         self._count(self.model, len(self.job.task.val))
 
     def _count(self, model: Model, images: int) -> None:
-        self.flops += images * self._per_image(model)
-
-    def _per_image(self, model: Model) -> int:
-        """Operations, without those whose results are known."""
-        return model.flops()[1] + model.frozen_flops(self._val[2]) - model.frozen_flops()
+        again = model.frozen_flops(self._val[2]) - model.frozen_flops()
+        self.flops += images * (model.flops()[1] + again)
 
     def better_than(self, best: Tensor, asked: Sequence[int]) -> Tensor:
         """(members,): the accuracies of those of `asked` that are above their `best`; -1 for all others."""
@@ -97,30 +95,33 @@ class Judge:
         """How many images are asked at a time, about as many each time."""
         images, part = len(self._val[1]), max(1, int(PART * self.job.protocol.eval_batch))
         if self.job.device.type == "cuda":
-            part = max(part, int(WORTH / max(1, self._per_image(model))))
+            part = max(part, images_at_once(self.job, model.members))
         return math.ceil(images / math.ceil(images / part))
 
     def _missed(self, model: Model, chosen: Tensor) -> Tensor:
         """(images, members), of these images."""
         x, y, known = self._val
+        if len(chosen) == len(y):  # what is known can be large: it is not copied into another order
+            return _wrong(model, x, y, known)[chosen]
         part = {name: _rows(made, chosen) for name, made in known.items()}
-        return _missed(model, _rows(x, chosen), y[chosen], part)
+        return _wrong(model, _rows(x, chosen), y[chosen], part)
 
     def _missed_by_all(self, chosen: Tensor) -> Tensor:
-        """As `_missed`, captured where that can be; until the next call."""
+        """As `_missed`, captured where that can be; until the next call. How many are chosen changes only with the
+        members, and what was captured goes with those who leave."""
         graphs, shape = self.model.graphs, (len(chosen), len(self.model.members))
         if graphs is None:
             return self._missed(self.model, chosen)
-        if self._wrong.shape != shape:  # members have left, and what was captured with them
-            self._wrong = torch.empty(shape, dtype=torch.bool, device=self.job.device)
+        if self._noted.shape != shape:
+            self._noted = torch.empty(shape, dtype=torch.bool, device=self.job.device)
         graphs.run("part", self._note_missed, {"chosen": chosen})
-        return self._wrong
+        return self._noted
 
     def _note_missed(self, chosen: Tensor) -> None:
-        self._wrong.copy_(self._missed(self.model, chosen))
+        self._noted.copy_(self._missed(self.model, chosen))
 
 
-def _missed(model: Model, x: Tensor, y: Tensor, known: Trunk) -> Tensor:
+def _wrong(model: Model, x: Tensor, y: Tensor, known: Trunk) -> Tensor:
     """(images, members)."""
     return model.logits(x, known).argmax(2) != y[:, None]
 

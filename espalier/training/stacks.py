@@ -1,32 +1,46 @@
-"""Which members of a task are trained as one model. Knows nothing about training.
+"""How much goes through networks at a time: which members of a task are trained as one model, and how many images are
+asked about. Knows nothing about training.
 
-A GPU takes all of them. A processor computes small members faster together than one by one, but only as long as what
-passes from layer to layer stays in its cache.
+A GPU trains all members at once. A processor computes small ones faster together than one by one, but only as long as
+what passes from layer to layer stays in its cache.
 """
 
 import math
 from collections.abc import Sequence
+
+import torch
 
 from espalier.nets import Backbone
 from espalier.training.candidate import Candidate, Member, Reuse
 from espalier.training.job import Job
 
 IN_CACHE = 4 << 20  # values: 16 MiB, where the last level of a cache has 32
+ON_GPU = 1 << 28  # values: half a gigabyte in bfloat16, which keeps it busy
 
 
 def stacks(job: Job, members: Sequence[Member], batch: int) -> list[list[Member]]:
     """In their order, as many in each as have room for the values of their largest layers together, or one."""
-    room = IN_CACHE if job.device.type == "cpu" else math.inf
+    most = IN_CACHE if job.device.type == "cpu" else math.inf
     found: list[list[Member]] = []
     left = 0.0
     for member in members:
         needed = batch * largest_layer(job.backbone, member.candidate)
         if not found or needed > left:
             found.append([])
-            left = room
+            left = most
         found[-1].append(member)
         left -= needed
     return found
+
+
+def room(device: torch.device) -> int:
+    """For the values of a layer, where less than all can be done at a time."""
+    return IN_CACHE if device.type == "cpu" else ON_GPU
+
+
+def images_at_once(job: Job, members: Sequence[Member]) -> int:
+    """For as many there is room in the largest layers of these members together."""
+    return room(job.device) // sum(largest_layer(job.backbone, member.candidate) for member in members)
 
 
 def largest_layer(backbone: Backbone, candidate: Candidate) -> int:

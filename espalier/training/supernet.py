@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from espalier.nets import EVAL, is_buffer
-from espalier.nets.layers import Stack, side_by_side
+from espalier.nets.layers import Stack, join_unless_shared
 from espalier.training.candidate import Fresh, Member, Setting
 from espalier.training.cost import FLOPS_PER_MAC
 from espalier.training.job import Job, augmented
@@ -197,7 +197,7 @@ class Supernet:
                 going += len(joining)
                 if going:
                     stack = _rows(self._cells[depth].stack, members[:going])
-                    live = [block.forward(stack, side_by_side([*live, *joining]), modes(depth))]
+                    live = [block.forward(stack, join_unless_shared([*live, *joining]), modes(depth))]
                     used.append((depth, members[:going], stack))
         whole = [trunk[prefix] for _, prefix in order[going:]]
         logits = torch.cat([*live, *whole], 1).view(len(x), len(order), -1)

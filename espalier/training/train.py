@@ -336,7 +336,7 @@ class _Run:
 
 def _copy(stack: Stack) -> Stack:
     """On a GPU in one kernel: there are thousands of tensors in all."""
-    copies = {name: torch.empty_like(tensor, requires_grad=False) for name, tensor in stack.items()}
+    copies = {name: torch.empty_like(tensor) for name, tensor in stack.items()}
     torch._foreach_copy_(list(copies.values()), [tensor.detach() for tensor in stack.values()])
     return copies
 
