@@ -57,7 +57,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError) as error:
-        raise InputError(f"{path} cannot be read ({error}); remove it, or restore it from a copy.") from None
+        raise InputError(f"{path} cannot be read ({error}); restore it from a copy.") from None
 
 
 @contextmanager

@@ -18,7 +18,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
 from espalier.report.published import published_figures
-from espalier.report.table import MAIN, Line, ResultTable, collect, tables
+from espalier.report.records import gather, read_recorded
+from espalier.report.table import MAIN, Line, ResultTable, tables
 
 WITHIN = 0.03
 SHOWN = {"avg_accuracy": "average accuracy", "transfer": "transfer to the last task"}
@@ -34,7 +35,8 @@ def main() -> None:
     parser.add_argument("runs", type=Path)
     parser.add_argument("picture", type=Path)
     options = parser.parse_args()
-    made = [table for table in tables(collect([options.runs]), published_figures()) if table.columns == MAIN]
+    runs, _ = gather([options.runs], read_recorded)
+    made = [table for table in tables(runs, published_figures()) if table.columns == MAIN]
     lines = [(table, line) for table in made for line in table.lines]
     known = [(name(table, line), table.stream) for table, line in lines if both(table, line, "avg_accuracy")]
     if not known:

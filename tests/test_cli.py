@@ -280,15 +280,22 @@ def test_what_the_user_can_cure_is_not_told_as_a_bug(
     assert cure in capsys.readouterr().err
 
 
-def test_runs_one_after_another_tell_their_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [60.0, -1.0])
+def test_a_log_tells_the_tasks_of_each_run_and_how_far_it_is_now_and_then(
+    every: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def done(settings: Settings, out: Path, data: Path | None, device: str, watch: Watch) -> dict[str, Any]:
         watch(Moment(0, 5))
+        watch(Moment(0, 5, 30, 400, 6, 0.25))
         metrics = {"avg_accuracy": 0.5, "forgetting": 0, "lca": 0, "memory_mb": 1, "tflops": 1}
         told = {"stream": settings.stream, "learner": settings.learner, "seed": settings.seed}
         return {**told, "metrics": metrics, "seconds": 1}
 
     monkeypatch.setattr("espalier.cli.run.do_run", done)
+    monkeypatch.setattr("espalier.cli.run.LOGGED_EVERY", every)
     told = CliRunner().invoke(app, ["run", "s_pl_mini", "er,pnn", "--out", str(tmp_path)])
     assert told.exit_code == 0, told.output
     for learner in ("er", "pnn"):
-        assert f"s_pl_mini {learner}: task 1 of 5" in told.stderr
+        assert f"s_pl_mini {learner}: task 1 of 5\n" in told.stderr
+        later = f"s_pl_mini {learner}: task 1 of 5, 6 training, best 0.250, step 30 of 400 at most\n"
+        assert (later in told.stderr) == (every < 0)

@@ -14,9 +14,10 @@ from typer.testing import CliRunner
 
 from espalier.cli import app
 from espalier.errors import InputError
-from espalier.report import ResultTable, collect, published_figures, tables
+from espalier.report import ResultTable, published_figures, tables
 from espalier.report import formats as fmt
 from espalier.report.published import MEAN, published_learners
+from espalier.report.records import gather, read_recorded
 from espalier.report.table import FIVE, TRANSFERS, Line
 
 VERSIONS = {"code": "0a1b2c3d4e5f", "espalier": "0.1.0", "torch": "2.11.0"}
@@ -70,7 +71,7 @@ def few(tmp_path: Path) -> Path:
 
 
 def made(out: Path, **options: Any) -> list[ResultTable]:
-    return tables(collect([out]), published_figures(), **options)
+    return tables(gather([out], read_recorded)[0], published_figures(), **options)
 
 
 def line(table: ResultTable, learner: str) -> Line:
@@ -291,7 +292,7 @@ def test_csv_is_one_table_of_everything(tmp_path: Path) -> None:
 
 def test_small_amounts_keep_three_digits(tmp_path: Path) -> None:
     write_run(tmp_path, tflops=0.05546, memory_mb=102.04, forgetting=-0.0001)
-    shown = fmt.text(tables(collect([tmp_path]), {}))
+    shown = fmt.text(tables(gather([tmp_path], read_recorded)[0], {}))
     assert {"0.0555", "102", "+0.000"} <= set(shown.split())
 
 
@@ -362,9 +363,32 @@ def test_a_task_that_depends_on_the_seed_has_all_its_titles(few: Path) -> None:
 def test_bad_input_is_told(tmp_path: Path, few: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"no finished run in .*empty"):
-        collect([few, tmp_path / "empty"])
+        gather([few, tmp_path / "empty"], read_recorded)
     with pytest.raises(InputError, match=r"no folder .*nowhere"):
-        collect([tmp_path / "nowhere"])
+        gather([tmp_path / "nowhere"], read_recorded)
+
+
+def test_one_bad_run_does_not_keep_the_others_from_being_shown(few: Path) -> None:
+    whole, left_out = gather([few], read_recorded)
+    assert left_out == []
+    damaged, gone = (run.folder for run in whole[:2])
+    (damaged / "result.json").write_text("{")
+    (gone / "result.json").unlink()
+    found, left_out = gather([few, few], read_recorded)
+    assert len(found) == len(whole) - 2
+    assert [sum(str(folder) in told for told in left_out) for folder in (damaged, gone)] == [1, 1]
+    told = run(few)
+    assert told.exit_code == 0
+    assert "left out: " in told.stderr
+    assert "has not finished" in told.stderr
+    assert "left out" not in told.stdout
+    for each in found:
+        (each.folder / "result.json").write_text("[]")
+    with pytest.raises(InputError, match="is damaged"):
+        gather([few], read_recorded)
+
+
+def test_other_bad_input_is_told(tmp_path: Path, few: Path) -> None:
     assert run(few, "--format", "pdf").exit_code == 2
     (tmp_path / "file").write_text("")
     assert "choose another file" in str(run(few, "--out", tmp_path / "file" / "x").exception)

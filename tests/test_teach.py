@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 from espalier import DataFolder, Dataset, InputError, TaskSpec, pictures, predict, run, teach
-from espalier.cli import app
 from espalier.learners import MntdpD
 from espalier.library import Change, Library
 from espalier.streams import build_task
@@ -217,38 +215,6 @@ def test_what_was_begun_otherwise_is_refused(tmp_path: Path) -> None:
 def test_a_spec_is_the_same_after_json() -> None:
     for made in (spec(ONE), TaskSpec("mnist", ("1", "2"), 5, None, background="red"), small("letters", permutation=3)):
         assert TaskSpec.of(json.loads(json.dumps(made.told()))) == made
-
-
-def test_a_library_is_taught_and_asked_by_commands(tmp_path: Path) -> None:
-    for name, shade in (("dark", 20), ("light", 200)):
-        (tmp_path / "tones" / name).mkdir(parents=True)
-        for i in range(12):
-            Image.new("RGB", (32, 32), (shade + i, shade, shade)).save(tmp_path / "tones" / name / f"{i}.png")
-    data, folder = str(tmp_path / "data"), str(tmp_path / "known")
-
-    def command(*arguments: str) -> str:
-        told = CliRunner().invoke(app, list(arguments))
-        assert told.exit_code == 0, told.output
-        return told.output
-
-    command("data", "pack", str(tmp_path / "tones"), "--data", data)
-    shown = command("teach", folder, "tones", "--data", data, "--backbone", "tiny", "--protocol", "test")
-    assert shown.splitlines()[-1].split()[:4] == ["t1", "tones", "2", "1.000"]
-    assert command("ask", folder).splitlines()[-1] == shown.splitlines()[-1]
-    picture = str(tmp_path / "tones" / "light" / "3.png")
-    assert f"{picture}: light (" in command("ask", folder, "tones", picture)
-    assert "tones is known already" in command("teach", folder, "tones", "--data", data)
-    other = TaskSpec("tones", ("light", "dark"), train=4, val=None)
-    teach(folder, other, data)
-    assert f"{picture}: light (" in command("ask", folder, "t2", picture)
-    several = "t1, t2 are all tasks of 'tones'"
-    for wrong, words in (
-        ((folder, "tone"), "has no task 'tone'"),
-        ((folder, "t1"), "no picture"),
-        ((folder, "tones", picture), several),
-    ):
-        assert words in str(CliRunner().invoke(app, ["ask", *wrong]).exception)
-    assert "holds no library" in str(CliRunner().invoke(app, ["ask", str(tmp_path)]).exception)
 
 
 def test_the_name_of_a_library_is_that_of_its_folder_when_it_was_begun(tmp_path: Path) -> None:

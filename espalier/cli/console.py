@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -25,6 +25,14 @@ DataOption = Annotated[
 def say(message: str, style: str = "") -> None:
     """Print a message as it is: a name or path in it is not markup and is not broken over lines."""
     console.print(message, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def warn(messages: Sequence[str], most: int = 5) -> None:
+    """What was left out, on standard error."""
+    for message in messages[:most]:
+        print(f"left out: {message}", file=sys.stderr)
+    if len(messages) > most:
+        print(f"left out: {len(messages) - most} more", file=sys.stderr)
 
 
 def fail(message: str, code: int) -> NoReturn:

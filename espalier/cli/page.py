@@ -5,9 +5,10 @@ from typing import Annotated
 
 import typer
 
-from espalier.cli.console import say
-from espalier.errors import InputError
-from espalier.report import read_runs, write_page
+from espalier.cli.console import say, warn
+from espalier.report import write_page
+from espalier.report.records import gather
+from espalier.report.runs import in_order, read_run
 
 
 def page(
@@ -15,8 +16,7 @@ def page(
     out: Annotated[Path, typer.Option(metavar="FILE")] = Path("page.html"),
 ) -> None:
     """One HTML page of finished runs and taught libraries: what each task re-used, how well it did, and how."""
-    found = {run.folder.resolve(): run for folder in runs for run in read_runs(folder)}
-    if not found:
-        raise InputError(f"there is no finished run in {', '.join(map(str, runs))}; 'espalier run' makes one.")
-    write_page(list(found.values()), out, "Espalier: what was learned, task after task")
+    found, left_out = gather(runs, read_run)
+    write_page(in_order(found), out, "Espalier: what was learned, task after task")
+    warn(left_out)
     say(f"Page: {out.resolve()}")

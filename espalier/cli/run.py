@@ -1,6 +1,7 @@
 """`espalier run`: learners on streams, one run or many."""
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ from espalier.runs import Moment, Settings, Watch
 from espalier.runs import run as do_run
 from espalier.runs.many import run_many
 from espalier.streams import stream as make_stream
+
+LOGGED_EVERY = 60.0  # seconds
 
 
 def run(
@@ -44,6 +47,8 @@ def run(
     if not asked:
         raise InputError("nothing is asked for; name at least one stream, one learner and one seed.")
     _check(asked, out, data)
+    if device == "cpu" and any(each.protocol == "paper" and _left(each, out) for each in asked):
+        say("This is work for a GPU (--device cuda); on a CPU, --backbone tiny --protocol quick takes minutes.")
     alone = workers == 1 or (len(asked) == 1 and entry(asked[0].learner).tuned is None)
     results = [_one(each, out, data, device) for each in asked] if alone else _many(asked, out, data, device, workers)
     print_results(results)
@@ -68,8 +73,12 @@ def _check(asked: list[Settings], out: Path, data: Path | None) -> None:
     for settings in asked:
         entry(settings.learner)
         chosen = make_stream(settings.stream, settings.seed, data)
-        if not (out / settings.folder_name / "result.json").is_file():
+        if _left(settings, out):
             chosen.check_there()
+
+
+def _left(settings: Settings, out: Path) -> bool:
+    return not (out / settings.folder_name / "result.json").is_file()
 
 
 def _one(settings: Settings, out: Path, data: Path | None, device: str) -> dict[str, Any]:
@@ -114,7 +123,8 @@ def marked(result: dict[str, Any]) -> str:
 
 @contextmanager
 def watching(title: str) -> Iterator[Watch]:
-    """A progress display: which task, how far, how many candidates still train, the best so far, the time left."""
+    """A progress display: which task, how far, how many candidates still train, the best so far, the time left. A log
+    gets a line for every task, and for every minute."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[state]}"))
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     with Progress(
@@ -122,17 +132,18 @@ def watching(title: str) -> Iterator[Watch]:
     ) as progress:
         bar = progress.add_task(title, total=None, state="")
 
-        told = -1
+        told, at = -1, 0.0
 
         def watch(moment: Moment) -> None:
-            nonlocal told
-            if not error_console.is_terminal and moment.task != told:  # a log gets one line per task
-                told = moment.task
-                print(f"{title}: task {moment.task + 1} of {moment.tasks}", file=sys.stderr, flush=True)
+            nonlocal told, at
             share = moment.step / moment.most_steps if moment.most_steps else 0
             state = f"task {moment.task + 1} of {moment.tasks}"
             if moment.members:
                 state += f", {moment.members} training, best {moment.best:.3f}"
+            if not error_console.is_terminal and (moment.task != told or time.monotonic() - at > LOGGED_EVERY):
+                told, at = moment.task, time.monotonic()
+                steps = f", step {moment.step} of {moment.most_steps} at most" if moment.members else ""
+                print(f"{title}: {state}{steps}", file=sys.stderr, flush=True)
             progress.update(bar, total=moment.tasks, completed=moment.task + share, state=state)
 
         yield watch

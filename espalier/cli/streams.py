@@ -50,7 +50,7 @@ def _list(folder: DataFolder) -> None:
     for name, (_, description) in STREAMS.items():
         table.add_row(name, description, readiness(name, folder))
     console.print(table)
-    say(f"\nData folder: {folder.path}")
+    say(f"\nData folder: {folder.path}" + ("" if folder.path.exists() else " (it does not exist yet)"))
 
 
 def _show(chosen: Stream, out: Path) -> None:

@@ -1,5 +1,6 @@
 """`espalier teach`: one more task for a library. `espalier ask`: what it knows, and what it says of pictures."""
 
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
@@ -47,19 +48,36 @@ def ask(
     task: Annotated[str | None, typer.Argument(help="Which of its tasks: its name, or its dataset's.")] = None,
     files: Annotated[list[Path] | None, typer.Argument(metavar="[PICTURE]…")] = None,
 ) -> None:
-    """What a library says of pictures, as one of its tasks; without a task, what it has learned."""
+    """What a library says of pictures, or of all in a folder, as one of its tasks; without a task, what it knows."""
     if task is None:
         _show(library)
         return
     opened = _opened(library)
     name = _named(opened, task)
-    sure, found = predict(opened, name, pictures(opened, name, files or [])).softmax(1).max(1)
-    classes = opened.tasks[name].info["classes"]
-    for file, label, probability in zip(files or [], found.tolist(), sure.tolist(), strict=True):
-        say(f"{file}: {classes[label]} ({probability:.2f})")
+    classes, faults = opened.tasks[name].info["classes"], []
+    for file in _pictures(files or []):
+        try:
+            images = pictures(opened, name, [file])
+        except InputError as error:  # the others are answered all the same
+            faults.append(str(error))
+            continue
+        sure, label = predict(opened, name, images).softmax(1).max(1)
+        say(f"{file}: {classes[int(label)]} ({float(sure):.2f})")
+    if faults:
+        raise InputError("\n".join(faults))
+
+
+def _pictures(asked: list[Path]) -> list[Path]:
+    """A folder stands for the files in it."""
+    if not asked:
+        raise InputError("there is no picture; name at least one file, or a folder of them.")
+    inside = [sorted(each.glob("[!.]*")) if each.is_dir() else [each] for each in asked]
+    return [file for files in inside for file in files if not file.is_dir()]
 
 
 def _opened(folder: Path) -> Library:
+    if (folder / "library.json").is_file():
+        raise InputError(f"{folder} is inside a library; name the folder that it lies in.")
     if not (folder / "library").is_dir():
         raise InputError(f"{folder} holds no library; 'espalier teach {folder} DATASET' begins one.")
     return Library.open(folder / "library")
@@ -74,12 +92,16 @@ def _named(library: Library, task: str) -> str:
         raise InputError(f"{', '.join(names)} are all tasks of {task!r}; name one of these.")
     if not names:
         known = ", ".join(f"{name} ({entry.info['dataset']})" for name, entry in library.tasks.items())
-        raise InputError(f"the library has no task {task!r}; it has {known or 'none yet'}.")
+        order = "; the task comes before the pictures" if Path(task).exists() else ""
+        raise InputError(f"the library has no task {task!r}; it has {known or 'none yet'}{order}.")
     return names[0]
 
 
 def _show(folder: Path) -> None:
     library = _opened(folder)
+    if not library.tasks:
+        say(f"{folder} has learned nothing yet.")
+        return
     evaluated = [event for event in read_records(folder / "records.jsonl") if event["event"] == "evaluated"]
     accuracies = evaluated[-1]["accuracy"] if evaluated else []
     columns = (Column("task", no_wrap=True), "dataset", "classes", "test accuracy", "modules of other tasks")
@@ -87,5 +109,10 @@ def _show(folder: Path) -> None:
     for (name, entry), accuracy in zip_longest(library.tasks.items(), accuracies[: len(library.tasks)]):
         old = [module for module in entry.path if not module.startswith(f"{name}.")]
         measured = "" if accuracy is None else f"{accuracy:.3f}"
-        table.add_row(name, entry.info["dataset"], str(len(entry.info["classes"])), measured, " ".join(old) or "none")
+        table.add_row(name, entry.info["dataset"], _some(entry.info["classes"]), measured, " ".join(old) or "none")
     console.print(table)
+
+
+def _some(classes: Sequence[str], shown: int = 5) -> str:
+    more = f" and {len(classes) - shown} more" if len(classes) > shown else ""
+    return ", ".join(classes[:shown]) + more

@@ -178,7 +178,7 @@ LEARNERS |= {
 
 def entry(name: str) -> Entry:
     if name not in LEARNERS:
-        close = difflib.get_close_matches(name, LEARNERS, 1)
+        close = difflib.get_close_matches(name.lower(), LEARNERS, 1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         raise InputError(f"there is no learner {name!r}; {hint}the learners are {', '.join(LEARNERS)}.")
     return LEARNERS[name]

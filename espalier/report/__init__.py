@@ -4,7 +4,7 @@ from espalier.report.page import page, write_page
 from espalier.report.picture import library_svg
 from espalier.report.published import Published, published_figures
 from espalier.report.runs import Finished, Module, Row, TaskColumn, read_runs, summary
-from espalier.report.table import ResultTable, collect, tables
+from espalier.report.table import ResultTable, tables
 
 __all__ = [
     "Finished",
@@ -13,7 +13,6 @@ __all__ = [
     "ResultTable",
     "Row",
     "TaskColumn",
-    "collect",
     "library_svg",
     "page",
     "published_figures",

@@ -1,15 +1,17 @@
 """Finished runs as their records tell: `run.json`, `records.jsonl` and `result.json`. The library need not be there."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from espalier.errors import InputError
 from espalier.runs.begun import TRIED
 from espalier.runs.records import Event, read_records
 from espalier.runs.result import read_result, read_table
+
+Run = TypeVar("Run")
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,33 @@ def find_runs(folder: Path) -> list[Path]:
     # Of a run that tried several values on the stream, only the whole is shown, not each trial.
     found = [path.parent for path in folder.rglob("result.json") if TRIED not in path.relative_to(folder).parts]
     return [each for each in found if (each / "run.json").is_file()]
+
+
+def gather(folders: Iterable[Path], read: Callable[[Path], Run]) -> tuple[list[Run], list[str]]:
+    """What `read` makes of all finished runs below these folders, each once; and what is left out, and why."""
+    found: dict[Path, Run] = {}
+    left_out: list[str] = []
+    for folder in folders:
+        runs = find_runs(folder)
+        if not runs:
+            raise InputError(f"there is no finished run in {folder}; name a folder that 'espalier run' has written to.")
+        for run in runs:
+            try:
+                found[run.resolve()] = read(run)
+            except InputError as error:
+                left_out.append(str(error))
+        left_out += [
+            f"{run} has not finished; the command that began it goes on with it." for run in unfinished(folder)
+        ]
+    if not found:
+        raise InputError(left_out[0])
+    return list(found.values()), list(dict.fromkeys(left_out))
+
+
+def unfinished(folder: Path) -> list[Path]:
+    """The folders of runs that go on still, or were stopped."""
+    begun = [path.parent for path in folder.rglob("run.json") if TRIED not in path.relative_to(folder).parts]
+    return [each for each in begun if not (each / "result.json").is_file()]
 
 
 def read_recorded(folder: Path) -> Recorded:

@@ -69,7 +69,10 @@ class Row:
 
 def read_runs(folder: Path) -> list[Finished]:
     """All finished runs in a folder and below it, by stream, learner and seed; runs that go on still are left out."""
-    runs = [_read_run(each) for each in find_runs(folder)]
+    return in_order([read_run(each) for each in find_runs(folder)])
+
+
+def in_order(runs: Sequence[Finished]) -> list[Finished]:
     order = ("stream", "learner", "seed", "backbone", "protocol")
     return sorted(runs, key=lambda run: (*(run.result[key] for key in order), str(run.folder)))
 
@@ -108,7 +111,8 @@ def _transfer(run: Recorded, runs: Sequence[Recorded]) -> float | None:
 # Reading
 
 
-def _read_run(folder: Path) -> Finished:
+def read_run(folder: Path) -> Finished:
+    """The run in this very folder."""
     recorded = read_recorded(folder)
     where = home(folder, recorded.result) / "library"
     if not where.is_dir():

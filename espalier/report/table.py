@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from espalier.errors import InputError
 from espalier.learners import LEARNERS
 from espalier.report.published import MEAN, Figures, Published, find, published_learners
-from espalier.report.records import Recorded, find_runs, part, read_recorded, task_titles
+from espalier.report.records import Recorded, part, task_titles
 from espalier.report.runs import Row, summary
 from espalier.streams import STREAMS
 
@@ -88,17 +88,6 @@ class _Run:
     recorded: tuple[Recorded, ...]
     row: Row
     values: Values
-
-
-def collect(folders: Iterable[Path]) -> list[Recorded]:
-    """All finished runs below these folders, each once."""
-    found: dict[Path, Recorded] = {}
-    for folder in folders:
-        runs = find_runs(folder)
-        if not runs:
-            raise InputError(f"there is no finished run in {folder}; name a folder that 'espalier run' has written to.")
-        found |= {run.resolve(): read_recorded(run) for run in runs}
-    return list(found.values())
 
 
 def tables(runs: Sequence[Recorded], published: Figures, all_published: bool = False) -> list[ResultTable]:

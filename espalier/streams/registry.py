@@ -79,9 +79,10 @@ class Stream:
     def check_there(self, since: int = 0) -> None:
         """An error that tells what to do, where one of them is missing."""
         if self.missing(since):
-            names = " ".join(self.missing(since))
+            names, where = " ".join(self.missing(since)), self.data.path
+            there = "" if where.exists() else " (there is no such folder)"
             raise MissingDataError(
-                f"{self.name} needs {names}, not found in {self.data.path}; run 'espalier data fetch {names}', or name "
+                f"{self.name} needs {names}, not found in {where}{there}; run 'espalier data fetch {names}', or name "
                 f"the folder that holds the images with --data."
             )
 
