@@ -1,12 +1,14 @@
 """`espalier teach` and `espalier ask`, as they are typed."""
 
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from espalier import TaskSpec, teach
+from espalier import DataFolder, ImageSet, TaskSpec, as_dataset, teach
 from espalier.cli import app
 from espalier.errors import InputError
 from tests.small_streams import install
@@ -53,8 +55,9 @@ def test_a_library_is_taught_and_asked(place: Path) -> None:
 
 
 def test_a_folder_stands_for_the_pictures_in_it(place: Path) -> None:
+    (place / "tones" / "dark" / "notes.txt").write_text("no picture")
     told = command("ask", place / "known", "t1", place / "tones" / "dark", place / "tones" / "light" / "00.png")
-    files = [*sorted((place / "tones" / "dark").iterdir()), place / "tones" / "light" / "00.png"]
+    files = [*sorted((place / "tones" / "dark").glob("*.png")), place / "tones" / "light" / "00.png"]
     assert [line.partition(":")[0] for line in told.splitlines()] == list(map(str, files))
 
 
@@ -72,14 +75,17 @@ def test_what_was_typed_wrong_is_told(place: Path, tmp_path: Path) -> None:
     assert "has no task 'tone'; it has t1 (tones)." in refused("ask", known, "tone")
     assert "the task comes before the pictures" in refused("ask", known, picture)
     assert "no picture" in refused("ask", known, "t1")
+    assert "no picture" in refused("ask", known, "t1", place / "tones")
     assert "holds no library" in refused("ask", tmp_path)
     assert "is inside a library" in refused("ask", known / "library")
-    teach(known, TaskSpec("tones", ("light", "dark"), train=4, val=None), place / "data")
-    assert f"{picture}: light (" in command("ask", known, "t2", picture)
-    assert "t1, t2 are all tasks of 'tones'" in refused("ask", known, "tones", picture)
+    twice = tmp_path / "twice"
+    shutil.copytree(known, twice)
+    teach(twice, TaskSpec("tones", ("light", "dark"), train=4, val=None), place / "data")
+    assert f"{picture}: light (" in command("ask", twice, "t2", picture)
+    assert "t1, t2 are all tasks of 'tones'" in refused("ask", twice, "tones", picture)
 
 
-@pytest.mark.parametrize("dataset", ["./tones", "../data/tones", "/tones", "tones/", "..", "."])
+@pytest.mark.parametrize("dataset", ["./tones", "../data/tones", "/tones", "tones/", "..", ".", ""])
 def test_a_path_is_not_the_name_of_a_dataset(place: Path, dataset: str) -> None:
     assert "is a path, not the name of a dataset" in refused(*lesson(place, "new", dataset))
     assert not (place / "new").exists()
@@ -97,6 +103,20 @@ def test_a_lesson_that_was_stopped_at_once_leaves_nothing_learned(place: Path) -
         teach(place / "stopped", "tones", place / "data", watch=stop, backbone="tiny", protocol="test")
     assert "has learned nothing yet" in command("ask", place / "stopped")
     assert "t1" in command(*lesson(place, "stopped"))
+
+
+def test_a_library_may_lie_where_a_system_left_something(place: Path) -> None:
+    (place / "disk" / "lost+found").mkdir(parents=True)
+    assert "t1" in command(*lesson(place, "disk"))
+
+
+def test_names_are_no_markup(place: Path) -> None:
+    data = DataFolder(place / "data")
+    pixels = np.random.RandomState(0).randint(0, 256, (60, 8, 8, 3), dtype=np.uint8)
+    images = ImageSet.from_arrays(pixels, np.arange(60) % 2, class_names=["a [/x]", "[red]b"])
+    data.add(as_dataset(images, "odd"))
+    teach(place / "marked", "odd", data, backbone="tiny", protocol="test")
+    assert "a [/x], [red]b" in command("ask", place / "marked")
 
 
 def stop(moment: object) -> None:

@@ -40,11 +40,18 @@ def test_side_by_side_they_give_what_each_gives_alone(
 def test_what_they_share_counts_once_where_they_are_side_by_side(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The largest layers of the first two blocks have 512 and 256 values."""
     made = lesson(tmp_path, backbone("tiny", (3, 8, 8), 3), {}, {})
     stem, stage1, stage2, stage3, _ = made.backbone.macs()
-    trunks = [("a", "b", "c", "d"), ("a", "b", "c", "e"), ("a", "x", "y", "z"), ("a", "b", "c", "d")]
-    assert macs_of(made, trunks) == stem + 2 * stage1 + 2 * stage2 + 3 * stage3
-    monkeypatch.setattr("espalier.training.stacks.IN_CACHE", made_by.BATCH * 8 * 64 * 2)  # of the stem, of two paths
-    assert macs_of(made, trunks) == 2 * stem + 2 * stage1 + 2 * stage2 + 3 * stage3
-    monkeypatch.setattr("espalier.training.stacks.IN_CACHE", 1)
-    assert macs_of(made, trunks) == 3 * (stem + stage1 + stage2 + stage3)
+    trunks = [("a", "b", "c", "d"), ("a", "b", "c", "e"), ("a", "x", "y", "z"), ("a", "y", "y", "z")]
+    once = stem + 3 * stage1 + 3 * stage2 + 4 * stage3
+    for values, macs in (
+        (3 * 256, once),
+        (3 * 256 - 1, once + stem),  # no room for a third module of the second block beside two others
+        (1, 4 * (stem + stage1 + stage2 + stage3)),
+    ):
+        monkeypatch.setattr("espalier.training.stacks.IN_CACHE", made_by.BATCH * values)
+        assert macs_of(made, trunks) == macs
+    monkeypatch.setattr("espalier.training.stacks.IN_CACHE", 1 << 30)
+    monkeypatch.setattr(made_by, "TOGETHER", 2)
+    assert macs_of(made, [*trunks, trunks[0]]) == once + stem

@@ -27,12 +27,17 @@ def say(message: str, style: str = "") -> None:
     console.print(message, style=style, markup=False, highlight=False, soft_wrap=True)
 
 
+def note(message: str) -> None:
+    """A word beside the output, on standard error."""
+    print(message, file=sys.stderr)
+
+
 def warn(messages: Sequence[str], most: int = 5) -> None:
     """What was left out, on standard error."""
     for message in messages[:most]:
-        print(f"left out: {message}", file=sys.stderr)
+        note(f"left out: {message}")
     if len(messages) > most:
-        print(f"left out: {len(messages) - most} more", file=sys.stderr)
+        note(f"left out: {len(messages) - most} more")
 
 
 def fail(message: str, code: int) -> NoReturn:

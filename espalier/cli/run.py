@@ -11,9 +11,10 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column, Table
 
-from espalier.cli.console import DataOption, console, counter, error_console, progress_bar, say
+from espalier.cli.console import DataOption, console, counter, error_console, note, progress_bar, say
 from espalier.errors import InputError
 from espalier.learners import entry
+from espalier.nets import split_name
 from espalier.report.runs import tuned
 from espalier.runs import Moment, Settings, Watch
 from espalier.runs import run as do_run
@@ -47,8 +48,8 @@ def run(
     if not asked:
         raise InputError("nothing is asked for; name at least one stream, one learner and one seed.")
     _check(asked, out, data)
-    if device == "cpu" and any(each.protocol == "paper" and _left(each, out) for each in asked):
-        say("This is work for a GPU (--device cuda); on a CPU, --backbone tiny --protocol quick takes minutes.")
+    if device == "cpu" and any(_is_large(each) and _left(each, out) for each in asked):
+        note("This is work for a GPU (--device cuda); on a CPU, --backbone tiny --protocol quick takes minutes.")
     alone = workers == 1 or (len(asked) == 1 and entry(asked[0].learner).tuned is None)
     results = [_one(each, out, data, device) for each in asked] if alone else _many(asked, out, data, device, workers)
     print_results(results)
@@ -75,6 +76,10 @@ def _check(asked: list[Settings], out: Path, data: Path | None) -> None:
         chosen = make_stream(settings.stream, settings.seed, data)
         if _left(settings, out):
             chosen.check_there()
+
+
+def _is_large(settings: Settings) -> bool:
+    return settings.protocol == "paper" and split_name(settings.backbone)[0] not in ("tiny", "fc")
 
 
 def _left(settings: Settings, out: Path) -> bool:

@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 from rich.table import Column, Table
+from rich.text import Text
 
-from espalier.cli.console import DataOption, console, say
+from espalier.cli.console import DataOption, console, note, say
 from espalier.cli.run import watching
+from espalier.data.own import SUFFIXES
 from espalier.errors import InputError
 from espalier.evaluation import pictures, predict
 from espalier.library import Library
@@ -35,7 +37,7 @@ def teach(
     """
     before = learned_in(library)
     if not before and device == "cpu" and not (backbone and protocol):
-        say("What is usual is work for a GPU; on a CPU, --backbone tiny --protocol quick takes minutes.")
+        note("What is usual is work for a GPU; on a CPU, --backbone tiny --protocol quick takes minutes.")
     with watching(f"{library.name} {dataset}") as watch:
         do_teach(library, dataset, data, device, watch, learner=learner, backbone=backbone, protocol=protocol)
     if learned_in(library) == before:
@@ -68,11 +70,15 @@ def ask(
 
 
 def _pictures(asked: list[Path]) -> list[Path]:
-    """A folder stands for the files in it."""
-    if not asked:
-        raise InputError("there is no picture; name at least one file, or a folder of them.")
-    inside = [sorted(each.glob("[!.]*")) if each.is_dir() else [each] for each in asked]
-    return [file for files in inside for file in files if not file.is_dir()]
+    """A folder stands for the pictures in it."""
+    found = [file for each in asked for file in (_inside(each) if each.is_dir() else [each])]
+    if not found:
+        raise InputError("there is no picture; name at least one file, or a folder that holds some.")
+    return found
+
+
+def _inside(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("[!.]*") if file.suffix.lower() in SUFFIXES)
 
 
 def _opened(folder: Path) -> Library:
@@ -109,7 +115,8 @@ def _show(folder: Path) -> None:
     for (name, entry), accuracy in zip_longest(library.tasks.items(), accuracies[: len(library.tasks)]):
         old = [module for module in entry.path if not module.startswith(f"{name}.")]
         measured = "" if accuracy is None else f"{accuracy:.3f}"
-        table.add_row(name, entry.info["dataset"], _some(entry.info["classes"]), measured, " ".join(old) or "none")
+        dataset, classes = Text(entry.info["dataset"]), Text(_some(entry.info["classes"]))  # no markup
+        table.add_row(name, dataset, classes, measured, " ".join(old) or "none")
     console.print(table)
 
 

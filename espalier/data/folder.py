@@ -65,7 +65,7 @@ class DataFolder:
     def holding(self, name: str) -> Holding:
         if name in self._added:
             return _held(self._added[name], "added")
-        if name == ".." or name != Path(name).name:
+        if name in ("", "..") or name != Path(name).name:
             raise InputError(
                 f"{name!r} is a path, not the name of a dataset; 'espalier data pack {name}' makes a dataset of the "
                 f"pictures in a folder."

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from espalier.learners.lesson import Lesson, Path, all_fresh
+from espalier.learners.lesson import Lesson, Path
 from espalier.nets import EVAL, Block
 from espalier.nets.layers import Stack, join_unless_shared
 from espalier.streams.task import Split, Task
 from espalier.training.job import eval_batches
-from espalier.training.stacks import largest_layer, room
+from espalier.training.stacks import largest_layers, room
 
 TOGETHER = 16  # paths, or fewer where there is no room for as many
 BATCH = 50  # images whose activations on these paths are held at a time
@@ -42,11 +42,18 @@ def macs_of(lesson: Lesson, trunks: Sequence[Path]) -> int:
     return sum(macs[len(each) - 1] for group in groups for length in _lengths(group) for each in length)
 
 
-def _groups(lesson: Lesson, trunks: Sequence[Path]) -> Iterator[list[Path]]:
-    """Those that begin alike are close to each other."""
-    ordered, values = sorted(set(trunks)), BATCH * largest_layer(lesson.backbone, all_fresh(lesson))
-    count = max(1, min(TOGETHER, room(lesson.task.train.x.device) // values))
-    return (ordered[start : start + count] for start in range(0, len(ordered), count))
+def _groups(lesson: Lesson, trunks: Sequence[Path]) -> list[list[Path]]:
+    """Those that begin alike are close to each other; as many as there is room for at every block."""
+    widths, most = largest_layers(lesson.backbone), room(lesson.task.train.x.device) // BATCH
+    groups: list[list[Path]] = [[]]
+    for trunk in sorted(set(trunks)):
+        more = [*groups[-1], trunk]
+        fit = all(len(each) * width <= most for each, width in zip(_lengths(more), widths, strict=False))
+        if len(more) == 1 or (fit and len(more) <= TOGETHER):
+            groups[-1] = more
+        else:
+            groups.append([trunk])
+    return groups
 
 
 def _lengths(group: Sequence[Path]) -> Iterator[list[Path]]:

@@ -37,17 +37,15 @@ def gather(folders: Iterable[Path], read: Callable[[Path], Run]) -> tuple[list[R
     found: dict[Path, Run] = {}
     left_out: list[str] = []
     for folder in folders:
-        runs = find_runs(folder)
-        if not runs:
+        runs, begun = find_runs(folder), unfinished(folder)
+        if not runs and not begun:
             raise InputError(f"there is no finished run in {folder}; name a folder that 'espalier run' has written to.")
         for run in runs:
             try:
                 found[run.resolve()] = read(run)
             except InputError as error:
                 left_out.append(str(error))
-        left_out += [
-            f"{run} has not finished; the command that began it goes on with it." for run in unfinished(folder)
-        ]
+        left_out += [f"{run} has not finished; the command that began it goes on with it." for run in begun]
     if not found:
         raise InputError(left_out[0])
     return list(found.values()), list(dict.fromkeys(left_out))
@@ -64,7 +62,9 @@ def read_recorded(folder: Path) -> Recorded:
     result = read_result(folder / "result.json")
     # Of a run that tried several values, the trial that was chosen says more, if it has been kept.
     trial = home(folder, result) / "run.json"
-    return Recorded(folder, result, read_table(trial if trial.is_file() else folder / "run.json"))
+    recorded = Recorded(folder, result, read_table(trial if trial.is_file() else folder / "run.json"))
+    events_of(recorded)  # so that damaged ones are told here
+    return recorded
 
 
 def home(folder: Path, result: Mapping[str, Any]) -> Path:

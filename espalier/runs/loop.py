@@ -137,6 +137,7 @@ class _Loop:
         known = set(self.library.tasks)
         self.records = Records(self.folder / "records.jsonl", lambda event: event.get("task") in known)
         self._check_records()
+        self.records.trim()
         self._check_images()
 
     def _check_images(self) -> None:

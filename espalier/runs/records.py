@@ -1,6 +1,6 @@
 """Records: JSON lines appended as things happen. Knows nothing about what they say.
 
-A line that a killed process left half-written is dropped when the file is opened again. So is what a power cut left
+A line that a killed process left half-written is dropped before anything is appended. So is what a power cut left
 behind the first byte that never reached the disk, a zero: nothing there was settled.
 """
 
@@ -16,12 +16,15 @@ Event = dict[str, Any]
 
 
 class Records:
-    """The events of a run, in a file; opening drops those that `keep` refuses, and a torn last line."""
+    """The events of a run, in a file. Those that `keep` refuses, and a torn last line, are none; `trim` drops them."""
 
     def __init__(self, path: Path, keep: Callable[[Event], bool] = lambda event: True) -> None:
         self.path = path
         self.events = [event for event in read_records(path) if keep(event)]
-        write_bytes(path, "".join(_line(event) for event in self.events).encode())
+
+    def trim(self) -> None:
+        """The file holds the events alone; to be called before any is appended."""
+        write_bytes(self.path, "".join(_line(event) for event in self.events).encode())
 
     def append(self, event: str, **what: Any) -> None:
         entry = {"event": event, **what}

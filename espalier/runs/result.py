@@ -13,11 +13,9 @@ FIGURES = ("avg_accuracy", "forgetting", "lca", "memory_mb", "tflops")
 
 
 def read_result(path: Path) -> dict[str, Any]:
+    result = read_table(path)
     try:
-        result = read_table(path)
         _check(result)
-    except InputError:
-        raise damaged_result(path, "it cannot be read, or is not a table of values") from None
     except ValueError as error:
         raise damaged_result(path, str(error)) from None
     return result

@@ -14,7 +14,7 @@ from espalier.runs.settings import Settings
 from espalier.streams import STREAMS, Stream, TaskSpec
 
 LEARNER = "mntdp-d-plus"
-OWN = ("library", "run.json", "records.jsonl", "result.json")  # what a library's folder holds
+LEFT_BY_SYSTEMS = ("lost+found", "desktop.ini", "Thumbs.db")  # where they think nothing of it
 
 
 def teach(
@@ -61,9 +61,9 @@ def _new(folder: Path, how: dict[str, str]) -> Settings:
         raise InputError(f"{name} is the name of a stream; choose another for the library's folder.")
     if (folder / "library.json").is_file():
         raise InputError(f"{folder} is inside a library; name the folder that it lies in.")
-    foreign = sorted(path.name for path in folder.glob("[!.]*") if path.name not in OWN) if folder.is_dir() else []
-    if foreign:
-        raise InputError(f"{folder} holds {foreign[0]}, which is no part of a library; name a new folder for it.")
+    foreign = sorted(path.name for path in folder.glob("[!.]*") if path.name not in LEFT_BY_SYSTEMS)
+    if foreign and not (folder / "library").is_dir():
+        raise InputError(f"{folder} holds {foreign[0]}, which is no part of a library; name a new folder.")
     usual = Settings.of("", how.get("learner", LEARNER), 0, how.get("backbone"), how.get("protocol"))
     return replace(usual, stream=name)  # a name that looks like a stream's says nothing about backbones
 

@@ -7,6 +7,7 @@ what passes from layer to layer stays in its cache.
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 
 import torch
 
@@ -45,10 +46,17 @@ def images_at_once(job: Job, members: Sequence[Member]) -> int:
 
 def largest_layer(backbone: Backbone, candidate: Candidate) -> int:
     """Values that come out of it for one image, from the first trained block on."""
-    largest, given, live = 0, backbone.image, False
-    for block, slot in zip(backbone.blocks, candidate, strict=True):
-        live = live or not isinstance(slot, Reuse)
+    frozen = takewhile(lambda slot: isinstance(slot, Reuse), candidate)
+    return max(largest_layers(backbone)[len(list(frozen)) :])
+
+
+def largest_layers(backbone: Backbone) -> list[int]:
+    """Values that come out of the largest layer of each block, for one image."""
+    found, given = [], backbone.image
+    for block in backbone.blocks:
+        largest = 0
         for piece in block.pieces:
             given = piece.shape(given)
-            largest = max(largest, math.prod(given) if live else 0)
-    return largest
+            largest = max(largest, math.prod(given))
+        found.append(largest)
+    return found
