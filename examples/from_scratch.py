@@ -12,7 +12,7 @@ there is trained together with old modules.
 import argparse
 from pathlib import Path
 
-from espalier.report.records import Recorded, events_of, find_runs, read_recorded
+from espalier.report.records import Recorded, find_runs, read_recorded
 
 WITH_OLD_ONES = ("pnn", "mntdp-s")
 
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def lines_of(run: Recorded, dataset: str) -> list[str]:
-    events = events_of(run)
+    events = run.events
     tasks = [event["task"] for event in events if event["event"] == "learned"]
     wanted = [event["task"] for event in events if event["event"] == "learned" and event["dataset"] == dataset]
     what = run.result

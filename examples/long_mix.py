@@ -13,7 +13,7 @@ from math import sqrt
 from pathlib import Path
 from statistics import mean, variance
 
-from espalier.report.records import Recorded, events_of, find_runs, read_recorded
+from espalier.report.records import Recorded, find_runs, read_recorded
 from espalier.streams.long import PAPER
 
 Groups = dict[tuple[str, bool], list[float]]  # accuracies by dataset, and whether the tasks are large
@@ -38,7 +38,7 @@ def show(run: Recorded) -> None:
 
 
 def grouped(run: Recorded) -> Groups:
-    events = events_of(run)
+    events = run.events
     learned = [event for event in events if event["event"] == "learned"]
     groups: Groups = defaultdict(list)
     for event, accuracy in zip(learned, run.result["accuracy"][-1], strict=True):

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from espalier.report.records import Recorded, events_of, find_runs, read_recorded
+from espalier.report.records import Recorded, find_runs, read_recorded
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
 
 
 def show(run: Recorded) -> None:
-    events = events_of(run)
+    events = run.events
     learned = [event for event in events if event["event"] == "learned"]
     print(f"{run.result['stream']} {run.result['learner']} seed {run.result['seed']}")
     print("  " + ", ".join(f"{e['task']} {e['images']['train']} images {e['seconds']:.1f} s" for e in learned))

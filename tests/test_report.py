@@ -279,7 +279,7 @@ def test_what_comes_from_data_is_escaped(tmp_path: Path) -> None:
     run = one_run(tmp_path, datasets=[evil] * 3, learner=evil, stream=evil, backbone=evil, protocol=evil)
     settings = {"hardware": {evil: evil}, "versions": {evil: evil}, "data": {evil: {evil: evil}}}
     ET.fromstring(library_svg(run))
-    html = page([Finished(run.folder, run.result, settings, run.tasks, run.blocks, run.modules)], evil)
+    html = page([Finished(run.folder, run.result, settings, run.events, run.tasks, run.blocks, run.modules)], evil)
     assert "script" not in Tags(html).seen
     assert html.count("&lt;script&gt;") > 10
 

@@ -29,7 +29,7 @@ def say(message: str, style: str = "") -> None:
 
 def note(message: str) -> None:
     """A word beside the output, on standard error."""
-    print(message, file=sys.stderr)
+    print(message, file=sys.stderr, flush=True)
 
 
 def warn(messages: Sequence[str], most: int = 5) -> None:

@@ -1,6 +1,5 @@
 """`espalier run`: learners on streams, one run or many."""
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -101,7 +100,7 @@ def _many(asked: list[Settings], out: Path, data: Path | None, device: str, work
         def told(done: int, parts: int) -> None:
             count(done, parts)
             if not error_console.is_terminal and parts > len(asked):  # a log hears nothing else of a run's parts
-                print(f"{done} of {parts} runs and parts of runs done", file=sys.stderr, flush=True)
+                note(f"{done} of {parts} runs and parts of runs done")
 
         for settings, result in run_many([(each, None) for each in asked], out, data, device, workers, told):
             results[settings] = result
@@ -148,7 +147,7 @@ def watching(title: str) -> Iterator[Watch]:
             if not error_console.is_terminal and (moment.task != told or time.monotonic() - at > LOGGED_EVERY):
                 told, at = moment.task, time.monotonic()
                 steps = f", step {moment.step} of {moment.most_steps} at most" if moment.members else ""
-                print(f"{title}: {state}{steps}", file=sys.stderr, flush=True)
+                note(f"{title}: {state}{steps}")
             progress.update(bar, total=moment.tasks, completed=moment.task + share, state=state)
 
         yield watch

@@ -3,6 +3,7 @@
 from espalier.report.page import page, write_page
 from espalier.report.picture import library_svg
 from espalier.report.published import Published, published_figures
+from espalier.report.records import gather, read_recorded
 from espalier.report.runs import Finished, Module, Row, TaskColumn, read_runs, summary
 from espalier.report.table import ResultTable, tables
 
@@ -13,9 +14,11 @@ __all__ = [
     "ResultTable",
     "Row",
     "TaskColumn",
+    "gather",
     "library_svg",
     "page",
     "published_figures",
+    "read_recorded",
     "read_runs",
     "summary",
     "tables",

@@ -8,7 +8,7 @@ from typing import Any
 from espalier.errors import InputError
 from espalier.evaluation.metrics import transfer
 from espalier.library import Library, ModuleEntry
-from espalier.report.records import Recorded, events_of, find_runs, home, read_recorded
+from espalier.report.records import Recorded, find_runs, home, read_recorded
 from espalier.runs.records import Event
 from espalier.runs.result import FIGURES, WORDS, damaged_result
 
@@ -126,12 +126,12 @@ def read_run(folder: Path) -> Finished:
         TaskColumn(name, str(entry.info.get("dataset", name)), entry.path, matrix[index][index], matrix[-1][index])
         for index, (name, entry) in enumerate(library.tasks.items())
     ]
-    copies = _copies(events_of(recorded), library.blocks)
+    copies = _copies(recorded.events, library.blocks)
     modules = {
         name: Module(name, entry.block, entry.numbers, _trainer(entry, tasks), _stored(copies.get(name), library))
         for name, entry in library.modules.items()
     }
-    return Finished(folder, recorded.result, recorded.settings, tasks, library.blocks, modules)
+    return Finished(folder, recorded.result, recorded.settings, recorded.events, tasks, library.blocks, modules)
 
 
 def _stored(module: str | None, library: Library) -> str | None:

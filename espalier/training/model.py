@@ -80,7 +80,7 @@ class TrieModel:
             [share for depth, cell in cells for share in self._free(depth, cell)],
         )
         self.crops, self.recall = job.generator("augment"), job.generator("replay")
-        self.parts, self._flops = self._parts(), trie_flops(self.trie)
+        self.parts = self._parts()
         self.graphs = Graphs() if job.speed.graphs else None
 
     def _parts(self) -> Tensor | None:
@@ -174,7 +174,6 @@ class TrieModel:
     def only(self, numbers: Sequence[int]) -> "TrieModel":
         there = copy(self)
         there.trie = self.trie.only(numbers)
-        there._flops = trie_flops(there.trie)
         return there
 
     def cells(self) -> list[tuple[int, Cell]]:
@@ -183,14 +182,13 @@ class TrieModel:
     def keep(self, numbers: list[int]) -> None:
         rows = [cell.rows_of(numbers) for _, cell in self.cells() for _ in cell.parameters()]
         self.trie.keep(numbers)
-        self._flops = trie_flops(self.trie)
         if self.graphs is not None:
             self.graphs.forget()
         if numbers:
             self.optimiser = self.optimiser.keep(self._parameters(), rows)
 
     def flops(self) -> tuple[int, int]:
-        return self._flops
+        return trie_flops(self.trie)
 
     def frozen_flops(self, known: Trunk = NOTHING) -> int:
         return trunk_flops(self.trie, known)
