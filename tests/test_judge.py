@@ -110,6 +110,20 @@ def test_asking_stops_when_nobody_can_be_better() -> None:
     assert judge.flops - before < 0.9 * whole
 
 
+def test_members_are_taken_out_by_the_work_they_are() -> None:
+    """The three largest of ten are half of the work: once they cannot be better the others are asked alone."""
+    made = wider(eval_batch=20)
+    model = model_of(made)
+    judge, everybody = Judge(made, model), range(len(model.members))
+    judge.better_than(torch.full((len(everybody),), -1.0), everybody)  # the trunk is counted here
+    largest = sorted(everybody, key=lambda n: judge.work[model.members[n]])[-3:]
+    others = [number for number in everybody if number not in largest]
+    before = judge.flops
+    judge.better_than(torch.tensor([1.0 if n in largest else -1.0 for n in everybody]), everybody)
+    first, rest = (it.flops()[1] - it.frozen_flops() for it in (model, model.only(others)))
+    assert judge.flops - before == 10 * first + 90 * rest
+
+
 def test_training_is_the_same_whether_all_are_asked_or_not() -> None:
     made = wider(images=40, max_epochs=3, patience=6)
     chosen = [candidate(code, made.backbone) for code in CODES]

@@ -3,8 +3,8 @@ steps or stopping.
 
 As many images as fit in one batch are asked at once. More are asked in parts, those first that were missed most lately.
 A member that has missed as many as when it was best is not better now, whatever it makes of the rest: it is not asked
-further. That changes results by rounding alone; it saves most of an evaluation in which few get better. The less there
-is to compute, the larger are the parts on a GPU: else it would wait for whoever asks.
+further. That changes results by rounding alone; it saves the more, the fewer images are missed and the fewer members
+get better. The less there is to compute, the larger are the parts on a GPU: else it would wait for whoever asks.
 
 What is asked of all members, at once or in parts, can be captured.
 """
@@ -17,6 +17,7 @@ from itertools import accumulate, chain
 import torch
 from torch import Tensor
 
+from espalier.training.cost import own_macs
 from espalier.training.job import Job
 from espalier.training.model import Model
 from espalier.training.stacks import images_at_once
@@ -24,7 +25,7 @@ from espalier.training.trie import Prefix, Trunk
 
 FROZEN_BYTES = 4 << 30  # at most as much is kept of what frozen modules make of validation images
 PART = 0.5  # of a batch: so many images are asked at a time, or more, where there are more than one batch
-NARROW = 0.5  # members are taken out of their stacks where no more than this share of them is asked further
+NARROW = 0.65  # members are taken out of their stacks where no more than this share of the work is asked further
 
 
 class Judge:
@@ -32,7 +33,9 @@ class Judge:
 
     def __init__(self, job: Job, model: Model) -> None:
         self.job, self.model, self.flops = job, model, 0
-        self.difficulty = torch.zeros(len(job.task.val), device=job.device)  # the share that missed it of late
+        self.work = {member: own_macs(job.backbone, member) for member in model.members}  # of an image
+        # The share of members that missed an image of late; those count more that are more work.
+        self.difficulty = torch.zeros(len(job.task.val), device=job.device)
         self._noted = torch.empty(0, 0, device=job.device)  # where captured work leaves what all members missed
 
     @property
@@ -75,7 +78,7 @@ class Judge:
         model, inside, part = self.model, list(range(len(best))), self._part(self.model)
         left = self.difficulty.argsort(descending=True, stable=True)  # the hardest first
         while len(left) and asked:
-            if len(asked) <= NARROW * len(inside):
+            if sum(self._work(asked)) <= NARROW * sum(self._work(inside)):
                 model, inside = self.model.only(asked), list(asked)
                 part = self._part(model)
             chosen, left = left[:part], left[part:]
@@ -84,12 +87,18 @@ class Judge:
             wrong = found[:, [inside.index(number) for number in asked]]
             self._count(model, len(chosen))
             missed[asked] += wrong.sum(0)
-            self.difficulty[chosen] = (self.difficulty[chosen] + wrong.float().mean(1)) / 2
+            work = self.difficulty.new_tensor(self._work(asked))
+            now = wrong.to(work.dtype) @ (work / work.sum())
+            self.difficulty[chosen] = (self.difficulty[chosen] + now) / 2
             going = (missed < spare).tolist()
             asked = [number for number in asked if going[number]]
         accuracies = torch.full_like(best, -1.0)
         accuracies[asked] = (images - missed[asked]) / images
         return accuracies
+
+    def _work(self, numbers: Sequence[int]) -> list[int]:
+        """Of these members, each."""
+        return [self.work[self.model.members[number]] for number in numbers]
 
     def _part(self, model: Model) -> int:
         """How many images are asked at a time, about as many each time."""

@@ -16,7 +16,7 @@ from espalier.training.candidate import Candidate, Member, Reuse
 from espalier.training.job import Job
 
 IN_CACHE = 4 << 20  # values: 16 MiB, where the last level of a cache has 32
-ON_GPU = 1 << 28  # values: half a gigabyte in bfloat16, which keeps it busy
+ON_GPU = 1 << 29  # values: a gigabyte in bfloat16, which keeps it busy while the next part is asked for
 
 
 def stacks(job: Job, members: Sequence[Member], batch: int) -> list[list[Member]]:

@@ -16,7 +16,7 @@ from espalier.device import out_of_memory, release
 from espalier.nets import State
 from espalier.nets.layers import Stack
 from espalier.training.candidate import Candidate, Member, Reuse, Setting, Trained
-from espalier.training.cost import forward_flops, own_macs
+from espalier.training.cost import forward_flops
 from espalier.training.job import Job, eval_batches
 from espalier.training.judge import Judge
 from espalier.training.model import Model, TrieModel
@@ -183,7 +183,6 @@ class _Run:
         self.results: dict[Member, Trained] = {}
         self.step = self.samples = self.flops = 0
         self.step_seconds = 0.0
-        self.work = [own_macs(job.backbone, member) for member in model.members]
         self.lost = 0.0  # steps' worth of work on members that had stopped, since they were last packed
         self.best_seen = 0.0  # of all members, also those that left
         self.next_stop = 0  # no member can have waited too long before this step
@@ -252,7 +251,8 @@ class _Run:
 
     def _idle(self) -> float:
         """The share of a step that goes into members who have stopped."""
-        return sum(self.work[number] for number in self.stopped) / sum(self.work)
+        work = [self.judge.work[member] for member in self.model.members]
+        return sum(work[number] for number in self.stopped) / sum(work)
 
     def _pays_to_pack(self, most: int) -> bool:
         if not self.stopped:
@@ -317,7 +317,7 @@ class _Run:
             trainee.keep(kept)
         self.trainees = [trainee for trainee in self.trainees if trainee.cell.members]
         self.best_accuracy, self.best_step = self.best_accuracy[staying], self.best_step[staying]
-        self.active, self.work = self.active[staying], [self.work[number] for number in staying]
+        self.active = self.active[staying]
         self.best_states = self._renewal()
 
     def _renewal(self) -> Renewal:
