@@ -4,7 +4,7 @@ from espalier.data import DataFolder, Dataset, ImageSet, as_dataset, from_csv, f
 from espalier.errors import InputError, MissingDataError
 from espalier.evaluation import pictures, predict
 from espalier.library import Library
-from espalier.runs import Settings, run, teach
+from espalier.runs import Settings, rebuild, run, teach
 from espalier.streams import STREAMS, Stream, Task, TaskSpec, add_stream, stream
 from espalier.version import __version__
 
@@ -27,6 +27,7 @@ __all__ = [
     "from_folder",
     "pictures",
     "predict",
+    "rebuild",
     "run",
     "stream",
     "teach",

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from espalier import __version__
-from espalier.cli import bench, data, demo, learners, page, run, streams, table, teach
+from espalier.cli import bench, data, demo, learners, page, rebuild, run, streams, table, teach
 from espalier.cli.console import fail
 from espalier.errors import InputError
 
@@ -22,6 +22,7 @@ app.add_typer(bench.app, name="bench")
 app.command("streams")(streams.show)
 app.command("learners")(learners.learners)
 app.command("run")(run.run)
+app.command("rebuild")(rebuild.rebuild)
 app.command("table")(table.table)
 app.command("page")(page.page)
 app.command("teach")(teach.teach)
@@ -30,6 +31,7 @@ app.command("demo")(demo.demo)
 
 
 INTERRUPTED = 130  # what a shell says of it, and typer too
+GO_ON = ("run", "rebuild", "teach", "demo")  # the commands that go on from where they were
 
 
 def _print_version(wanted: bool) -> None:
@@ -59,7 +61,7 @@ def main() -> None:
             raise
         fail(*_explain(error))
     if code == INTERRUPTED:
-        more = "; the same command goes on from where it was" if arguments[:1] in (["run"], ["teach"], ["demo"]) else ""
+        more = "; the same command goes on from where it was" if arguments and arguments[0] in GO_ON else ""
         fail(f"interrupted{more}.", code)
     sys.exit(code)
 

@@ -149,7 +149,8 @@ class Learned:
     """The candidate that was kept, the change of the library, and the operations: the paper's count, and all.
 
     `memory` is the number of values the learner keeps, as the paper counts them; None: those of the modules in use.
-    `network` runs the states of `chosen`; None: the lesson's backbone does.
+    `network` runs the states of `chosen`; None: the lesson's backbone does. `seconds` tells how long it took where that
+    is known; None: as long as the lesson.
     """
 
     chosen: Trained
@@ -158,6 +159,7 @@ class Learned:
     flops: int
     memory: int | None = None
     network: Network | None = None
+    seconds: float | None = None
 
 
 class Learner(Protocol):

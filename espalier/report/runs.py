@@ -9,6 +9,7 @@ from espalier.errors import InputError
 from espalier.evaluation.metrics import transfer
 from espalier.library import Library, ModuleEntry
 from espalier.report.records import Recorded, find_runs, home, read_recorded
+from espalier.runs.kept import kept_among
 from espalier.runs.records import Event
 from espalier.runs.result import FIGURES, WORDS, damaged_result
 
@@ -150,22 +151,8 @@ def _copies(events: Sequence[Event], blocks: Sequence[str]) -> dict[str, str]:
     """New module -> the module it started from, as far as the candidates that were kept tell."""
     copies: dict[str, str] = {}
     for learned in (event for event in events if event["event"] == "learned"):
-        kept = next((event for event in events if _was_kept(event, learned, len(blocks))), None)
+        kept = next(iter(kept_among(events, learned, len(blocks))), None)
         if kept is not None:
             slots = zip(kept["slots"], learned["path"], kept["modules"], strict=True)
             copies |= {module: source for slot, module, source in slots if slot == "c"}
     return copies
-
-
-def _was_kept(event: Event, learned: Event, n_blocks: int) -> bool:
-    if event["event"] != "candidate":
-        return False
-    same = ("task", "lr", "weight_decay", "val_accuracy", "steps")
-    if any(event.get(key) != learned.get(key) for key in same):
-        return False
-    slots, sources, path = event.get("slots"), event.get("modules"), learned.get("path")
-    if not isinstance(slots, str) or not isinstance(sources, list) or not isinstance(path, list):
-        return False
-    if not len(slots) == len(sources) == len(path) == n_blocks:
-        return False
-    return all((slot == "r") == (source == module) for slot, source, module in zip(slots, sources, path, strict=True))

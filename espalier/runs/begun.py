@@ -58,11 +58,16 @@ def check_begun(folder: Path, asked: dict[str, Any]) -> None:
     tasks = begun.get("tasks", [])  # older folders do not tell them
     known = tasks[:learned] if isinstance(tasks, list) else None
     expected = {**asked, "tasks": asked["tasks"][: len(known or [])]}
-    other = [key for key, value in expected.items() if not _same({**begun, "tasks": known}.get(key), value)]
+    other = unlike({**begun, "tasks": known}, expected)
     if other:
         raise InputError(
             f"{folder} was begun with other settings ({', '.join(other)} in its run.json); begin in another folder."
         )
+
+
+def unlike(begun: dict[str, Any], asked: dict[str, Any]) -> list[str]:
+    """What is asked for otherwise than it was begun with."""
+    return [key for key, value in asked.items() if not _same(begun.get(key), value)]
 
 
 def _same(begun: object, asked: object) -> bool:

@@ -30,7 +30,7 @@ from espalier.runs.result import read_table
 from espalier.runs.settings import Settings
 from espalier.streams import Task, TaskSpec
 from espalier.streams.task import Split
-from espalier.training import protocol
+from espalier.training import describe, protocol
 from espalier.training.job import Speed
 
 
@@ -44,11 +44,11 @@ def run_in(order: Order) -> dict[str, Any]:
         return _Loop(order).run()
 
 
-def begin_in(order: Order) -> None:
-    """Learn the first task of a run in its folder, unless it has been learned."""
+def begin_in(order: Order, tasks: int = 1) -> None:
+    """Learn the first tasks of a run in its folder, unless they have been learned."""
     check_begun(order.folder, asked_for(order))
     with _threads(order.settings), as_in_runs(order.device):
-        _Loop(order).begin()
+        _Loop(order).begin(tasks)
 
 
 @contextmanager
@@ -122,10 +122,11 @@ class _Loop:
             write_json(self.folder / "result.json", result)
         return result
 
-    def begin(self) -> None:
+    def begin(self, tasks: int) -> None:
         with self.library.writer():
             self._open_records()
-            self._do_task(0)
+            for index in range(tasks):
+                self._do_task(index)
             self.records.settle()
 
     def _open_records(self) -> None:
@@ -237,7 +238,7 @@ class _Loop:
             lambda event, what: self.records.append(event, task=name, **what),
         )
         learned = self.order.learner.learn(lesson)
-        seconds = round(time.perf_counter() - start, 2)
+        seconds = round(time.perf_counter() - start if learned.seconds is None else learned.seconds, 2)
         change, path = learned.change, learned.change.tasks[name].path
         info = {**task_info(task, network, learned), "curve": self._curve(task, network, learned, path)}
         entry = TaskEntry(name, path, {**change.tasks[name].info, **info, "seconds": seconds})
@@ -316,6 +317,7 @@ def task_info(task: Task, network: Backbone, learned: Learned) -> dict[str, Any]
         "images": _sizes(task),
         "data_complete": task.complete,
         **_made_by(task.spec),
+        "slots": describe(learned.chosen.member.candidate),
         **{name: value for name, value in asdict(setting).items() if value is not None},
         "val_accuracy": learned.chosen.val_accuracy,
         "steps": learned.chosen.steps,

@@ -98,8 +98,13 @@ class Job:
         return batches
 
     def steps_per_epoch(self) -> int:
-        whole, rest = divmod(len(self.task.train), self.protocol.batch)
-        return max(1, whole + (rest > 1))
+        return steps_per_epoch(len(self.task.train), self.protocol.batch)
+
+
+def steps_per_epoch(images: int, batch: int) -> int:
+    """As many as `Job.batches` cuts."""
+    whole, rest = divmod(images, batch)
+    return max(1, whole + (rest > 1))
 
 
 def augmented(task: Task, chosen: Tensor, protocol: Protocol, generator: torch.Generator) -> Tensor:
