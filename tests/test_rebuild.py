@@ -15,8 +15,9 @@ from espalier.evaluation.predictor import network_of
 from espalier.learners.repeat import Choice
 from espalier.library import Library
 from espalier.runs import Moment, run
+from espalier.runs.chosen import chosen_in
 from espalier.runs.kept import kept_among
-from espalier.runs.rebuilt import choice_of, rebuild
+from espalier.runs.rebuilt import rebuild
 from espalier.runs.records import Event, read_records
 from espalier.streams import stream
 from espalier.training import Copy, Fresh, Reuse
@@ -97,6 +98,7 @@ def test_the_first_task_is_what_it_was_but_for_rounding(uninterrupted: Path, tmp
     library, last = Library.open(rebuilt.folder / "library"), stream("small_mini")[3]
     found = accuracy(last, network_of(library, "t4"), library.states("t4"), 1024)
     assert found == rebuilt.tasks[3].now == events_of(rebuilt.folder, "evaluated")[3]["accuracy"][3]
+    assert [task.now for task in rebuilt.tasks] == pytest.approx([task.then for task in rebuilt.tasks], abs=0.25)
     assert [task.then for task in rebuilt.tasks] == [e["accuracy"][-1] for e in events_of(uninterrupted, "evaluated")]
 
 
@@ -132,78 +134,169 @@ def test_stopped_it_goes_on_and_ends_alike(plus: Path, tmp_path: Path) -> None:
         assert (left / "library" / "modules" / module.name).read_bytes() == module.read_bytes()
 
 
-def test_candidates_that_records_do_not_tell_apart_are_told_by_the_refit() -> None:
-    """A head as a copy or fresh, the same accuracy: 40 images in batches of 16 make 3 steps an epoch, 60 with the
-    validation images 4. Older records do not tell the slots."""
-    alike = {"task": "t2", "lr": 0.01, "weight_decay": 0.0, "val_accuracy": 0.7, "steps": 12}
+def told(task: str = "t2", path: tuple[str, ...] = ("t1.stem", "t2.head")) -> Event:
+    """40 images in batches of 16 make 3 steps an epoch, 60 with the validation images 4."""
+    alike = {"task": task, "lr": 0.01, "weight_decay": 0.0, "val_accuracy": 0.7, "steps": 12, "path": list(path)}
     cost = {"paper_flops": 3, "flops": 2, "seconds": 1.5}
-    told = {"classes": ["a", "b"], "mean": [0.5], "images": {"train": 40, "val": 20}, **cost}
-    learned: Event = {"event": "learned", **alike, **told, "path": ["t1.stem", "t2.head"]}
-    fresh: Event = {"event": "candidate", **alike, "slots": "rf", "modules": ["t1.stem", None], "best_step": 3}
-    warm: Event = {"event": "candidate", **alike, "slots": "rc", "modules": ["t1.stem", "t1.head"], "best_step": 4}
+    return {"event": "learned", **alike, "classes": ["a"], "mean": [0.5], "images": {"train": 40, "val": 20}, **cost}
+
+
+def tried(learned: Event, slots: str, modules: list[str | None], best_step: int = 3) -> Event:
+    alike = {key: learned[key] for key in ("task", "lr", "weight_decay", "val_accuracy", "steps")}
+    return {"event": "candidate", **alike, "slots": slots, "modules": modules, "best_step": best_step}
+
+
+def test_candidates_that_records_do_not_tell_apart_are_told_by_the_refit() -> None:
+    """A head as a copy or fresh, the same accuracy. Older records do not tell the slots."""
+    learned = told()
+    fresh, warm = tried(learned, "rf", ["t1.stem", None]), tried(learned, "rc", ["t1.stem", "t1.head"], best_step=4)
 
     def chosen(learned: Event, refit_steps: int) -> Choice:
         refit = {"event": "refit", "task": "t2", "images": 60, "steps": refit_steps, "kept": True}
-        return choice_of([fresh, warm, refit], learned, PROTOCOL)
+        return chosen_in([fresh, warm, refit, learned], PROTOCOL.batch)["t2"]
 
     assert chosen(learned, 4).candidate == (Reuse("t1.stem"), Fresh())
     assert chosen(learned, 8).candidate == (Reuse("t1.stem"), Copy("t1.head"))
     assert chosen({**learned, "slots": "rc"}, 4).candidate == (Reuse("t1.stem"), Copy("t1.head")), "they are told"
-    assert chosen(learned, 4).cost == cost
+    assert chosen(learned, 4).cost == {"paper_flops": 3, "flops": 2, "seconds": 1.5}
+    assert chosen(learned, 4).path == ("t1.stem", "t2.head")
+
+
+def test_a_fresh_block_is_none_where_the_path_has_an_old_one() -> None:
+    learned = told("t3", ("t1.stem", "t2.body", "t3.head"))
+    other, kept = tried(learned, "rff", ["t1.stem", None, None]), tried(learned, "rrf", ["t1.stem", "t2.body", None])
+    assert kept_among([other, kept], learned, 3) == [kept]
 
 
 def test_only_what_records_tell_can_be_rebuilt(plus: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no run in"):
         rebuild(tmp_path / "nowhere", tmp_path)
-    with pytest.raises(InputError, match="--out"):
+    with pytest.raises(InputError, match="itself would be written to"):
         rebuild(plus, plus.parent)
     bare = copy_of(plus, tmp_path / "bare")
     (bare / "records.jsonl").unlink()
     with pytest.raises(InputError, match=r"no records\.jsonl"):
         rebuild(bare, tmp_path)
     (bare / "records.jsonl").touch()
-    with pytest.raises(InputError, match="learned 0 tasks"):
+    with pytest.raises(InputError, match="does not tell of a first task"):
         rebuild(bare, tmp_path)
-    run_json = json.loads((bare / "run.json").read_text())
-    (bare / "run.json").write_text(json.dumps({**run_json, "learner": "finetune"}))
-    with pytest.raises(InputError, match="what finetune learns is not in its records"):
-        rebuild(bare, tmp_path)
-    (bare / "run.json").write_text(json.dumps({"schema": 1}))
-    with pytest.raises(InputError, match="does not tell what was run"):
-        rebuild(bare, tmp_path)
+    for changed, message in (
+        ({"learner": "finetune"}, "what finetune learns is not in its records"),
+        ({"stream": "my_library"}, "no stream that is known here"),
+        ({"learner": None}, "does not tell what was run"),
+        ({"seed": True}, "does not tell what was run"),
+        ({"backbone": ["tiny"]}, "does not tell what was run"),
+    ):
+        run_json = json.loads((plus / "run.json").read_text())
+        (bare / "run.json").write_text(json.dumps({**run_json, **changed}))
+        with pytest.raises(InputError, match=message):
+            rebuild(bare, tmp_path)
 
 
-def test_other_settings_images_or_choices_are_refused(plus: Path, uninterrupted: Path, tmp_path: Path) -> None:
-    other = copy_of(plus, tmp_path / "protocol")
-    asked = json.loads((other / "run.json").read_text())
-    asked["protocol_details"]["batch"] = 17
-    (other / "run.json").write_text(json.dumps(asked))
-    with pytest.raises(InputError, match="protocol_details"):
-        rebuild(other, tmp_path / "out")
-    images = copy_of(plus, tmp_path / "images")
-    change(images, "learned", "t2", mean=[0.5, 0.5, 0.5])
-    with pytest.raises(InputError, match="t2, of digits, has other images"):
-        rebuild(images, tmp_path / "out")
-    unknown = copy_of(plus, tmp_path / "unknown")
-    change(unknown, "candidate", "t3", val_accuracy=0.123)
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("candidate", {"val_accuracy": 0.123}),
+        ("learned", {"mean": "abc"}),
+        ("learned", {"flops": None}),
+        ("learned", {"seconds": "x"}),
+        ("learned", {"images": 3}),
+        ("evaluated", {"accuracy": []}),
+        ("evaluated", {"accuracy": ["x"]}),
+    ],
+)
+def test_damaged_records_are_told_before_anything_is_learned(
+    kind: str, changes: dict[str, Any], plus: Path, tmp_path: Path
+) -> None:
+    damaged = copy_of(plus, tmp_path / "damaged")
+    change(damaged, kind, "t3", **changes)
     with pytest.raises(InputError, match="does not tell all that was chosen"):
-        rebuild(unknown, tmp_path / "new")
-    path = ["t1.stem", *events_of(plus, "learned")[0]["path"][1:]]
-    chosen = copy_of(plus, tmp_path / "chosen")
-    change(chosen, "learned", "t1", path=["t0.stem", *path[1:]])
-    with pytest.raises(InputError, match="chose otherwise"):
-        rebuild(chosen, tmp_path / "out")
+        rebuild(damaged, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_task_that_is_missing_among_the_records_is_told(plus: Path, tmp_path: Path) -> None:
+    damaged = copy_of(plus, tmp_path / "damaged")
+    events = [event for event in read_records(damaged / "records.jsonl") if event["task"] != "t2"]
+    (damaged / "records.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    with pytest.raises(InputError, match="does not tell of a first task and those behind it"):
+        rebuild(damaged, tmp_path / "out")
+
+
+def test_other_settings_and_images_are_refused(plus: Path, tmp_path: Path) -> None:
+    def changed(name: str, **changes: Any) -> Path:
+        folder = copy_of(plus, tmp_path / name)
+        asked = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps({**asked, **changes}))
+        return folder
+
+    details = json.loads((plus / "run.json").read_text())["protocol_details"]
+    for folder, what in (
+        (changed("protocol", protocol_details={**details, "batch": 17}), "protocol_details"),
+        (changed("learner", learner_details="Finetune()"), "learner_details"),
+        (changed("number", learner_details=3), "learner_details"),
+        (changed("tasks", tasks="none"), "tasks"),
+    ):
+        with pytest.raises(InputError, match=what):
+            rebuild(folder, tmp_path / "out")
+    classes = copy_of(plus, tmp_path / "classes")
+    change(classes, "learned", "t2", classes=["x", "y"])
+    with pytest.raises(InputError, match=r"\(classes\)"):
+        rebuild(classes, tmp_path / "out")
+    for name, changes in (("mean", {"mean": [0.5] * 3}), ("shape", {"mean": [0.5]}), ("sizes", {"images": {"val": 3}})):
+        images = copy_of(plus, tmp_path / name)
+        change(images, "learned", "t1", **({"images": {"train": 300, "val": 3}} if name == "sizes" else changes))
+        with pytest.raises(InputError, match="t1, of letters, has other images"):
+            rebuild(images, tmp_path / f"out {name}")
+
+
+def test_a_place_that_holds_something_else_is_refused(plus: Path, tmp_path: Path) -> None:
+    there = copy_of(plus, tmp_path / "there" / PLUS.folder_name)
+    before = (there / "records.jsonl").read_bytes()
+    with pytest.raises(InputError, match="holds records without their library"):
+        rebuild(plus, there.parent)
+    shutil.copy(plus / "result.json", there)
+    (there / "records.jsonl").unlink()
+    with pytest.raises(InputError, match="holds records without their library"):
+        rebuild(plus, there.parent)
+    (there / "records.jsonl").write_bytes(before)
+    rebuild(plus, tmp_path / "out")
+    other = copy_of(plus, tmp_path / "other")
+    change(other, "learned", "t1", flops=7)
+    with pytest.raises(InputError, match="holds another run"):
+        rebuild(other, tmp_path / "out")
+
+
+def test_a_run_that_was_killed_before_it_measured_its_last_task(plus: Path, tmp_path: Path) -> None:
+    half = copy_of(plus, tmp_path / "half")
+    cut(half, 2)
+    lines = (half / "records.jsonl").read_text().splitlines(keepends=True)
+    assert json.loads(lines[-1])["event"] == "evaluated"
+    (half / "records.jsonl").write_text("".join(lines[:-1]))
+    rebuilt = rebuild(half, tmp_path / "out")
+    assert [(task.task, task.then is None) for task in rebuilt.tasks] == [("t1", False), ("t2", True)]
+    found = CliRunner().invoke(app, ["rebuild", str(half), "--out", str(tmp_path / "out")])
+    assert "had learned 2 of 4 tasks" in found.output
 
 
 def test_the_command_shows_accuracies_side_by_side_and_how_to_go_on(plus: Path, tmp_path: Path) -> None:
-    half = copy_of(plus, tmp_path / "half")
+    half, out = copy_of(plus, tmp_path / "half"), tmp_path / "out of it"
     cut(half, 1)
-    found = CliRunner().invoke(app, ["rebuild", str(half), "--out", str(tmp_path / "out")])
+    found = CliRunner().invoke(app, ["rebuild", str(half), "--out", str(out)])
     assert found.exit_code == 0, found.output
     assert "accuracy then" in found.output
-    how = f"--backbone tiny --protocol test --seed 0 --device cpu --out {tmp_path / 'out'}"
+    how = f"--backbone tiny --protocol test --seed 0 --device cpu --out '{out}'"
     assert f"espalier run small_mini mntdp-d-plus {how}\n" in found.output
     found = CliRunner().invoke(app, ["rebuild", str(plus), "--out", str(tmp_path / "whole")])
     assert found.exit_code == 0, found.output
     memory = json.loads((tmp_path / "whole" / PLUS.folder_name / "result.json").read_text())["metrics"]["memory_mb"]
     assert f"{memory:.2f}" in found.output
+
+
+def test_tables_tell_where_the_search_ran(plus: Path, tmp_path: Path) -> None:
+    asked = json.loads((plus / "run.json").read_text())
+    source = copy_of(plus, tmp_path / "source")
+    (source / "run.json").write_text(json.dumps({**asked, "hardware": {"gpu": "NVIDIA X"}}))
+    rebuild(source, tmp_path / "out")
+    found = CliRunner().invoke(app, ["table", str(tmp_path / "out"), "--format", "markdown"])
+    assert "rebuilt from a run on NVIDIA X" in found.output

@@ -47,7 +47,7 @@ def run(
     if not asked:
         raise InputError("nothing is asked for; name at least one stream, one learner and one seed.")
     _check(asked, out, data)
-    if device == "cpu" and any(_is_large(each) and _left(each, out) for each in asked):
+    if device == "cpu" and any(is_large(each) and _left(each, out) for each in asked):
         note("This is work for a GPU (--device cuda); on a CPU, --backbone tiny --protocol quick takes minutes.")
     alone = workers == 1 or (len(asked) == 1 and entry(asked[0].learner).tuned is None)
     results = [_one(each, out, data, device) for each in asked] if alone else _many(asked, out, data, device, workers)
@@ -77,7 +77,7 @@ def _check(asked: list[Settings], out: Path, data: Path | None) -> None:
             chosen.check_there()
 
 
-def _is_large(settings: Settings) -> bool:
+def is_large(settings: Settings) -> bool:
     return settings.protocol == "paper" and split_name(settings.backbone)[0] not in ("tiny", "fc")
 
 

@@ -232,7 +232,13 @@ def _partial(made: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def _hardware(made: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    return _each_once(_machine(part(settings, "hardware")) for settings in made)
+    return _each_once(map(_machines, made))
+
+
+def _machines(settings: Mapping[str, Any]) -> str:
+    """A rebuilt run's costs are those of the search, which ran elsewhere."""
+    own, first = _machine(part(settings, "hardware")), _machine(part(part(settings, "rebuilt_from"), "hardware"))
+    return f"{own}, rebuilt from a run on {first}" if first else own
 
 
 def _machine(facts: Mapping[str, Any]) -> str:

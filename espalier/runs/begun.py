@@ -54,20 +54,19 @@ def check_begun(folder: Path, asked: dict[str, Any]) -> None:
     learned = learned_in(folder)
     if learned == 0:
         return
-    begun = read_begun(folder)
-    tasks = begun.get("tasks", [])  # older folders do not tell them
-    known = tasks[:learned] if isinstance(tasks, list) else None
-    expected = {**asked, "tasks": asked["tasks"][: len(known or [])]}
-    other = unlike({**begun, "tasks": known}, expected)
+    other = unlike(read_begun(folder), asked, learned)
     if other:
         raise InputError(
             f"{folder} was begun with other settings ({', '.join(other)} in its run.json); begin in another folder."
         )
 
 
-def unlike(begun: dict[str, Any], asked: dict[str, Any]) -> list[str]:
-    """What is asked for otherwise than it was begun with."""
-    return [key for key, value in asked.items() if not _same(begun.get(key), value)]
+def unlike(begun: dict[str, Any], asked: dict[str, Any], learned: int) -> list[str]:
+    """What is asked for otherwise than in a `run.json`, where so many tasks have been learned."""
+    tasks = begun.get("tasks", [])  # older folders do not tell them
+    known = tasks[:learned] if isinstance(tasks, list) else None
+    expected = {**asked, "tasks": asked["tasks"][: len(known or [])]}
+    return [key for key, value in expected.items() if not _same({**begun, "tasks": known}.get(key), value)]
 
 
 def _same(begun: object, asked: object) -> bool:

@@ -176,7 +176,9 @@ class _Loop:
         path, asked, learned = self.folder / "run.json", asked_for(self.order), len(self.library.tasks)
         if learned == 0:
             there = {"data": self._held(), "versions": versions(), "hardware": hardware(self.device)}
-            write_json(path, {**asked, **there, "training": asdict(Speed.of(self.device))})
+            there["training"] = asdict(Speed.of(self.device))
+            again = {} if self.order.rebuilt_from is None else {"rebuilt_from": self.order.rebuilt_from}
+            write_json(path, {**asked, **there, **again})
             return
         begun = read_table(path)
         if begun.get("tasks") != asked["tasks"]:  # the stream has grown

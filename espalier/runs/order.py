@@ -1,8 +1,9 @@
 """A run that is asked for. Knows nothing about how it is done."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from espalier.learners import Learner
 from espalier.runs.settings import Settings
@@ -36,3 +37,4 @@ class Order:
     watch: Watch
     judged_on_val: bool = False  # the result has the mean validation accuracy on all tasks at the end, too
     same_images: bool = True  # of tasks that were learned before; lessons that come one by one bring their own
+    rebuilt_from: Mapping[str, Any] | None = None  # versions and hardware of the run whose choices are trained again

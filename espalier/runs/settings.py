@@ -1,6 +1,8 @@
 """What a run is asked to do. Knows nothing about how it is done."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 from espalier.nets import split_name
 
@@ -24,6 +26,14 @@ class Settings:
         mini = stream.endswith("_mini")
         usual = _usual_backbone(stream, learner, mini)
         return Settings(stream, learner, backbone or usual, protocol or ("quick" if mini else "paper"), seed)
+
+    @staticmethod
+    def told(begun: Mapping[str, Any]) -> "Settings":
+        """As `run.json` tells them; a ValueError where it does not."""
+        kinds = {field.name: field.type for field in fields(Settings)}
+        if any(type(begun.get(name)) is not kind for name, kind in kinds.items()):
+            raise ValueError("settings are missing, or not what they should be")
+        return Settings(**{name: begun[name] for name in kinds})
 
     @property
     def folder_name(self) -> str:

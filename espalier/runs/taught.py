@@ -72,9 +72,9 @@ def _taught(folder: Path, how: dict[str, str]) -> tuple[Settings, tuple[TaskSpec
     """What a folder has been taught with, and the tasks that it has learned."""
     begun = read_begun(folder)
     try:
-        settings = Settings(begun["stream"], begun["learner"], begun["backbone"], begun["protocol"], begun["seed"])
+        settings = Settings.told(begun)
         tasks = tuple(TaskSpec.of(told) for told in begun["tasks"][: learned_in(folder)])
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         raise InputError(f"{folder / 'run.json'} does not tell what was taught; choose another folder.") from None
     if settings.stream in STREAMS:
         raise InputError(f"{folder} is a run of the stream {settings.stream}; teach another folder.")

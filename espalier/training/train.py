@@ -251,6 +251,8 @@ class _Run:
 
     def _idle(self) -> float:
         """The share of a step that goes into members who have stopped."""
+        if not self.stopped:
+            return 0.0
         work = [self.judge.work[member] for member in self.model.members]
         return sum(work[number] for number in self.stopped) / sum(work)
 
