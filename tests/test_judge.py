@@ -124,6 +124,26 @@ def test_members_are_taken_out_by_the_work_they_are() -> None:
     assert judge.flops - before == 10 * first + 90 * rest
 
 
+def test_images_are_as_hard_as_those_who_missed_them_are_work() -> None:
+    """Four of ten members, with more than half of the work, miss the last images, the other six the first ones."""
+    made = wider(eval_batch=20)
+    model = model_of(made)
+    judge, everybody = Judge(made, model), range(len(model.members))
+    by_work = sorted(everybody, key=lambda n: judge.work[model.members[n]])
+    large = torch.tensor([n in by_work[-4:] for n in everybody])
+    seen: list[list[int]] = []
+
+    def missed(chosen: torch.Tensor) -> torch.Tensor:
+        seen.append(sorted(chosen.tolist()))
+        return ((chosen >= 90)[:, None] & large) | ((chosen < 10)[:, None] & ~large)
+
+    judge._missed_by_all = missed  # type: ignore[method-assign]
+    judge.better_than(torch.full((len(everybody),), -1.0), everybody)
+    assert len(seen) == 10
+    judge.better_than(torch.ones(len(everybody)), everybody)
+    assert seen[10] == list(range(90, 100))
+
+
 def test_training_is_the_same_whether_all_are_asked_or_not() -> None:
     made = wider(images=40, max_epochs=3, patience=6)
     chosen = [candidate(code, made.backbone) for code in CODES]

@@ -112,6 +112,7 @@ def test_a_run_that_had_not_finished_is_rebuilt_so_far_and_gone_on_with(plus: Pa
     before = {path.name: path.read_bytes() for path in (rebuilt.folder / "library" / "modules").iterdir()}
     result = run(PLUS, tmp_path / "out")
     assert len(result["accuracy"]) == 4
+    assert rebuild(half, tmp_path / "out").result == result, "there is nothing left to do"
     assert [len(events_of(rebuilt.folder, kind)) for kind in ("learned", "rebuilt", "prior")] == [4, 2, 2]
     assert (
         before.items()
@@ -183,6 +184,7 @@ def test_only_what_records_tell_can_be_rebuilt(plus: Path, tmp_path: Path) -> No
     for changed, message in (
         ({"learner": "finetune"}, "what finetune learns is not in its records"),
         ({"stream": "my_library"}, "no stream that is known here"),
+        ({"learner": "mntdp-d-k2"}, "no learner that is known here"),
         ({"learner": None}, "does not tell what was run"),
         ({"seed": True}, "does not tell what was run"),
         ({"backbone": ["tiny"]}, "does not tell what was run"),

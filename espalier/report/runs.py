@@ -117,7 +117,10 @@ def read_run(folder: Path) -> Finished:
     recorded = read_recorded(folder)
     where = home(folder, recorded.result) / "library"
     if not where.is_dir():
-        raise InputError(f"{folder} has no library to be shown; name runs that have one ('espalier table' needs none).")
+        raise InputError(
+            f"{folder} has no library to be shown; name runs that have one ('espalier table' needs none, and 'espalier "
+            f"rebuild' may make it again)."
+        )
     library = Library.open(where)
     matrix = recorded.result["accuracy"]
     if len(matrix) != len(library.tasks):

@@ -10,13 +10,13 @@ from typing import Any
 
 from espalier.data.folder import DataFolder
 from espalier.errors import InputError
-from espalier.learners import entry
+from espalier.learners import LEARNERS, entry
 from espalier.learners.independent import Independent
 from espalier.learners.mntdp_d import MntdpD
 from espalier.learners.options import described
 from espalier.learners.repeat import Choice, Repeat
 from espalier.library import Library
-from espalier.runs.begun import asked_for, learned_in, read_begun, unlike
+from espalier.runs.begun import asked_for, learned_in, read_begun, result_of, unlike
 from espalier.runs.chosen import chosen_in
 from espalier.runs.loop import begin_in, run_in
 from espalier.runs.order import Order, Watch
@@ -69,7 +69,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """The new run folder; its result, unless the stream has more tasks than the run had learned."""
+    """The new run folder, and its result if it has one: the run may have learned less than the whole stream."""
 
     folder: Path
     tasks: list[Compared]
@@ -93,11 +93,8 @@ def rebuild(
     order = Order(folder, settings, learner, tasks, device, watch, rebuilt_from=made)
     _check_alike(source, order)
     _check_place(source, folder)
-    result = None
-    if known == len(tasks):
-        result = run_in(order)
-    else:
-        begin_in(order, known)
+    begin_in(order, known)
+    result = run_in(order) if known == len(tasks) else result_of(order)
     return Rebuilt(folder, _compared(source, read_records(folder / "records.jsonl")), len(tasks), result)
 
 
@@ -108,6 +105,8 @@ def _settings(folder: Path, begun: Mapping[str, Any]) -> Settings:
         raise InputError(f"{folder / 'run.json'} does not tell what was run; restore it from a copy.") from None
     if settings.stream not in STREAMS:
         raise InputError(f"{folder} is a run of {settings.stream}, which is no stream that is known here.")
+    if settings.learner not in LEARNERS:
+        raise InputError(f"{folder} is a run of {settings.learner}, which is no learner that is known here.")
     if not isinstance(entry(settings.learner).learner, MntdpD | Independent):
         raise InputError(
             f"what {settings.learner} learns is not in its records; runs of independent and of mntdp-d and its "
