@@ -295,10 +295,13 @@ def test_the_command_shows_accuracies_side_by_side_and_how_to_go_on(plus: Path, 
     assert f"{memory:.2f}" in found.output
 
 
-def test_tables_tell_where_the_search_ran(plus: Path, tmp_path: Path) -> None:
+def test_tables_and_pages_tell_where_the_search_ran(plus: Path, tmp_path: Path) -> None:
     asked = json.loads((plus / "run.json").read_text())
     source = copy_of(plus, tmp_path / "source")
     (source / "run.json").write_text(json.dumps({**asked, "hardware": {"gpu": "NVIDIA X"}}))
     rebuild(source, tmp_path / "out")
     found = CliRunner().invoke(app, ["table", str(tmp_path / "out"), "--format", "markdown"])
     assert "rebuilt from a run on NVIDIA X" in found.output
+    found = CliRunner().invoke(app, ["page", str(tmp_path / "out"), "--out", str(tmp_path / "page.html")])
+    assert found.exit_code == 0, found.output
+    assert "a run on gpu NVIDIA X, whose operations" in (tmp_path / "page.html").read_text()

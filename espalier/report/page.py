@@ -48,6 +48,7 @@ def _section(run: Finished) -> dict[str, Any]:
         "protocol": part(run.settings, "protocol_details"),
         "versions": part(run.settings, "versions"),
         "hardware": part(run.settings, "hardware"),
+        "searched_on": part(part(run.settings, "rebuilt_from"), "hardware"),
     }
 
 
