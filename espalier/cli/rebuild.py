@@ -25,11 +25,12 @@ def rebuild(
     It comes out as another run of the same would, by rounding and, on another kind of device, by what is drawn there.
     The same command goes on with a rebuilding that was stopped; with a run that had not finished 'espalier run' does.
     """
-    settings = Source.read(run).settings
+    source = Source.read(run)
+    settings = source.settings
     if device == "cpu" and is_large(settings):
         note("This is work for a GPU (--device cuda).")
     with watching(f"rebuilding {settings.stream} {settings.learner}") as watch:
-        rebuilt = do_rebuild(run, out, data, device, watch)
+        rebuilt = do_rebuild(source, out, data, device, watch)
     _show(rebuilt.tasks)
     if rebuilt.result is None:
         say(f"The run had learned {len(rebuilt.tasks)} of {rebuilt.of} tasks. This goes on with it:")

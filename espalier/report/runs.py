@@ -9,7 +9,7 @@ from espalier.errors import InputError
 from espalier.evaluation.metrics import transfer
 from espalier.library import Library, ModuleEntry
 from espalier.report.records import Recorded, find_runs, home, read_recorded
-from espalier.runs.kept import kept_among
+from espalier.runs.kept import by_task, kept_among
 from espalier.runs.records import Event
 from espalier.runs.result import FIGURES, WORDS, damaged_result
 
@@ -153,9 +153,9 @@ def _trainer(entry: ModuleEntry, tasks: Sequence[TaskColumn]) -> str:
 def _copies(events: Sequence[Event], blocks: Sequence[str]) -> dict[str, str]:
     """New module -> the module it started from, as far as the candidates that were kept tell."""
     copies: dict[str, str] = {}
-    for learned in (event for event in events if event["event"] == "learned"):
-        kept = next(iter(kept_among(events, learned, len(blocks))), None)
-        if kept is not None:
+    pairs = ((own, event) for own in by_task(events).values() for event in own if event["event"] == "learned")
+    for own, learned in pairs:
+        for kept in kept_among(own, learned, len(blocks))[:1]:
             slots = zip(kept["slots"], learned["path"], kept["modules"], strict=True)
             copies |= {module: source for slot, module, source in slots if slot == "c"}
     return copies

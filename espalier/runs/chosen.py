@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from espalier.learners.repeat import Choice
-from espalier.runs.kept import kept_among
+from espalier.runs.kept import by_task, kept_among
 from espalier.runs.records import Event
 from espalier.training import Candidate, Copy, Fresh, Reuse, Setting
 from espalier.training.job import steps_per_epoch
@@ -12,11 +12,15 @@ from espalier.training.job import steps_per_epoch
 def chosen_in(events: Sequence[Event], batch: int) -> dict[str, Choice]:
     """By task. What records do not tell, or tell otherwise than they should, is a KeyError, an IndexError, a TypeError
     or a ValueError."""
-    return {event["task"]: _choice(events, event, batch) for event in events if event["event"] == "learned"}
+    return {
+        task: _choice(own, event, batch)
+        for task, own in by_task(events).items()
+        for event in own
+        if event["event"] == "learned"
+    }
 
 
-def _choice(events: Sequence[Event], learned: Event, batch: int) -> Choice:
-    own = [event for event in events if event.get("task") == learned["task"]]
+def _choice(own: Sequence[Event], learned: Event, batch: int) -> Choice:
     refits = [event for event in own if event["event"] == "refit"]
     kept = kept_among(own, learned, len(learned["path"]))
     if len(kept) > 1 and refits:

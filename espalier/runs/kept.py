@@ -5,9 +5,16 @@ from collections.abc import Sequence
 from espalier.runs.records import Event
 
 
+def by_task(events: Sequence[Event]) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = {}
+    for event in events:
+        found.setdefault(str(event.get("task")), []).append(event)
+    return found
+
+
 def kept_among(events: Sequence[Event], learned: Event, n_blocks: int) -> list[Event]:
-    """The candidates that agree with what is told of the one that was learned. Records that do not tell its slots, as
-    older ones, may leave several."""
+    """Of a task's events: the candidates that agree with what is told of the one that was learned. Records that do not
+    tell its slots, as older ones, may leave several."""
     return [event for event in events if event["event"] == "candidate" and _agrees(event, learned, n_blocks)]
 
 
@@ -20,7 +27,7 @@ def _agrees(candidate: Event, learned: Event, n_blocks: int) -> bool:
         return False
     if not len(slots) == len(sources) == len(path) == n_blocks:
         return False
-    new = f"{learned['task']}."
+    new = f"{learned.get('task')}."
     return all(
         source == module if slot == "r" else str(module).startswith(new)
         for slot, source, module in zip(slots, sources, path, strict=True)

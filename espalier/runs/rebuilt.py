@@ -78,14 +78,14 @@ class Rebuilt:
 
 
 def rebuild(
-    run: Path | str,
+    run: Source | Path | str,
     out: Path | str = "runs",
     data: DataFolder | str | Path | None = None,
     device: str = "cpu",
     watch: Watch = lambda moment: None,
 ) -> Rebuilt:
     """Make the library of a recorded run again, in a run folder below `out`. One that was begun is gone on with."""
-    source = Source.read(run)
+    source = run if isinstance(run, Source) else Source.read(run)
     settings, known = source.settings, len(source.choices)
     folder, tasks = Path(out) / settings.folder_name, stream(settings.stream, settings.seed, data)
     learner = Repeat(described(entry(settings.learner).learner), source.choices)
@@ -93,8 +93,11 @@ def rebuild(
     order = Order(folder, settings, learner, tasks, device, watch, rebuilt_from=made)
     _check_alike(source, order)
     _check_place(source, folder)
-    begin_in(order, known)
-    result = run_in(order) if known == len(tasks) else result_of(order)
+    if known == len(tasks):
+        result: dict[str, Any] | None = run_in(order)
+    else:
+        begin_in(order, known)
+        result = result_of(order)
     return Rebuilt(folder, _compared(source, read_records(folder / "records.jsonl")), len(tasks), result)
 
 

@@ -168,6 +168,7 @@ class _Run:
     def __init__(self, job: Job, model: Model, progress: Progress) -> None:
         self.job, self.model, self.progress = job, model, progress
         self.judge = Judge(job, model)
+        self.work = [self.judge.work[member] for member in model.members]
         self.trainees = [
             _Trainee(place, cell, _copy(cell.stack), torch.tensor(cell.members, device=job.device))
             for place, cell in model.cells()
@@ -251,10 +252,7 @@ class _Run:
 
     def _idle(self) -> float:
         """The share of a step that goes into members who have stopped."""
-        if not self.stopped:
-            return 0.0
-        work = [self.judge.work[member] for member in self.model.members]
-        return sum(work[number] for number in self.stopped) / sum(work)
+        return sum(self.work[number] for number in self.stopped) / sum(self.work)
 
     def _pays_to_pack(self, most: int) -> bool:
         if not self.stopped:
@@ -319,7 +317,7 @@ class _Run:
             trainee.keep(kept)
         self.trainees = [trainee for trainee in self.trainees if trainee.cell.members]
         self.best_accuracy, self.best_step = self.best_accuracy[staying], self.best_step[staying]
-        self.active = self.active[staying]
+        self.active, self.work = self.active[staying], [self.work[number] for number in staying]
         self.best_states = self._renewal()
 
     def _renewal(self) -> Renewal:
