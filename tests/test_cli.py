@@ -225,13 +225,14 @@ def test_without_arguments_there_is_help_and_no_error_message(arguments: list[st
     assert "espalier: " not in told.stderr
 
 
+@pytest.mark.parametrize(("asked_for", "workers"), [(["--workers", "3"], 3), ([], 2)])
 def test_of_several_streams_learners_and_seeds_every_combination_is_run_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    asked_for: list[str], workers: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     seen: list[Settings] = []
 
     def run_many(jobs: list[tuple[Settings, None]], *rest: object) -> Iterator[tuple[Settings, dict[str, Any]]]:
-        assert rest[:4] == (tmp_path, None, "cpu", 3)
+        assert rest[:4] == (tmp_path, None, ["cpu", "cuda:9"], workers)
         for settings, own in reversed(jobs):
             assert own is None
             seen.append(settings)
@@ -240,9 +241,8 @@ def test_of_several_streams_learners_and_seeds_every_combination_is_run_once(
             yield settings, {**told, "metrics": metrics, "seconds": 1}
 
     monkeypatch.setattr("espalier.cli.run.run_many", run_many)
-    told = CliRunner().invoke(
-        app, ["run", "s_pl_mini,s_in_mini", "er, pnn,er", "--seed", "1,4", "--workers", "3", "--out", str(tmp_path)]
-    )
+    where = ["--device", "cpu,cuda:9", *asked_for, "--out", str(tmp_path)]
+    told = CliRunner().invoke(app, ["run", "s_pl_mini,s_in_mini", "er, pnn,er", "--seed", "1,4", *where])
     assert told.exit_code == 0, told.output
     asked = {(s, name, n) for s in ("s_pl_mini", "s_in_mini") for name in ("er", "pnn") for n in (1, 4)}
     assert sorted((s.stream, s.learner, s.seed) for s in seen) == sorted(asked)

@@ -29,8 +29,12 @@ def run(
     backbone: Annotated[str | None, typer.Option(help="Else the usual one for the stream.")] = None,
     protocol: Annotated[str | None, typer.Option(help="paper or quick; else the usual one for the stream.")] = None,
     seed: Annotated[str, typer.Option(metavar="N[,N…]")] = "0",
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
-    workers: Annotated[int, typer.Option(help="How many runs go side by side, ewc's strengths too.", min=1)] = 1,
+    device: Annotated[
+        str, typer.Option(metavar="NAME[,NAME…]", help="cpu, cuda, cuda:1, …; several devices share the runs.")
+    ] = "cpu",
+    workers: Annotated[
+        int | None, typer.Option(help="How many runs go side by side, ewc's strengths too; else one per device.", min=1)
+    ] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where run folders go.")] = Path("runs"),
     data: DataOption = None,
 ) -> None:
@@ -47,10 +51,14 @@ def run(
     if not asked:
         raise InputError("nothing is asked for; name at least one stream, one learner and one seed.")
     _check(asked, out, data)
-    if device == "cpu" and any(is_large(each) and _left(each, out) for each in asked):
+    devices = _parts(device) or [device]
+    count = workers or len(devices)
+    if devices == ["cpu"] and any(is_large(each) and _left(each, out) for each in asked):
         note("This is work for a GPU (--device cuda); on a CPU, --backbone tiny --protocol quick takes minutes.")
-    alone = workers == 1 or (len(asked) == 1 and entry(asked[0].learner).tuned is None)
-    results = [_one(each, out, data, device) for each in asked] if alone else _many(asked, out, data, device, workers)
+    alone = count == 1 or (len(asked) == 1 and entry(asked[0].learner).tuned is None)
+    results = (
+        [_one(each, out, data, devices[0]) for each in asked] if alone else _many(asked, out, data, devices, count)
+    )
     print_results(results)
     for chosen in sorted({tuned(result) for result in results} - {""}):
         say(f"† {chosen} was chosen on the whole stream, with sight of the later tasks.")
@@ -91,7 +99,9 @@ def _one(settings: Settings, out: Path, data: Path | None, device: str) -> dict[
         return do_run(settings, out, data, device, watch)
 
 
-def _many(asked: list[Settings], out: Path, data: Path | None, device: str, workers: int) -> list[dict[str, Any]]:
+def _many(
+    asked: list[Settings], out: Path, data: Path | None, devices: list[str], workers: int
+) -> list[dict[str, Any]]:
     """Each in a process of its own; one line as each is done."""
     results = {}
     with progress_bar() as progress:
@@ -102,7 +112,7 @@ def _many(asked: list[Settings], out: Path, data: Path | None, device: str, work
             if not error_console.is_terminal and parts > len(asked):  # a log hears nothing else of a run's parts
                 note(f"{done} of {parts} runs and parts of runs done")
 
-        for settings, result in run_many([(each, None) for each in asked], out, data, device, workers, told):
+        for settings, result in run_many([(each, None) for each in asked], out, data, devices, workers, told):
             results[settings] = result
             say(f"{settings.folder_name}: average accuracy {result['metrics']['avg_accuracy']:.3f}")
     return [results[settings] for settings in asked]

@@ -1,6 +1,7 @@
 """Several runs side by side, or the parts of runs, a process each. Knows nothing about what they are for.
 
-The processes share the cores, one thread at least for each, whether all of them have something to do or not.
+The processes share the cores, one thread at least for each, whether all of them have something to do or not. A process
+has one device for all it does: kernels that were loaded stay on the one they were loaded for.
 """
 
 import multiprocessing
@@ -10,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache
+from itertools import cycle, islice
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +32,11 @@ def run_many(
     jobs: Sequence[Job],
     out: Path,
     data: Path | None = None,
-    device: str = "cpu",
+    devices: Sequence[str] = ("cpu",),
     workers: int | None = None,
     told: Told = lambda done, parts: None,
 ) -> Iterator[tuple[Settings, dict[str, Any]]]:
-    """Results as they come. What was finished before is not run again."""
+    """Results as they come. What was finished before is not run again. Every worker has one of the devices, in turn."""
     later = {settings: stages(settings, out, own) for settings, own in jobs}
     if len(later) < len(jobs):
         raise InputError("two of these runs would share a folder; give each another stream, learner's name or seed.")
@@ -41,16 +44,18 @@ def run_many(
     done, parts = 0, sum(map(sum, sizes))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # macOS
     count = min(workers or cores, max(1, sum(map(max, sizes))))
-    pool = ProcessPoolExecutor(
-        count, multiprocessing.get_context("spawn"), initializer=_prepare, initargs=(max(1, cores // count),)
-    )
+    spawning = multiprocessing.get_context("spawn")
+    waiting = spawning.SimpleQueue()
+    for device in islice(cycle(devices), count):
+        waiting.put(device)
+    pool = ProcessPoolExecutor(count, spawning, initializer=_prepare, initargs=(max(1, cores // count), waiting))
     ready = [(settings, part) for settings, own in later.items() for part in own.pop(0)]
     running: dict[Future[Any], Settings] = {}
     try:
         while ready or running:
             while ready and len(running) < count:  # no more: what the pool has in its queue it cannot give back
                 settings, part = ready.pop(0)
-                running[pool.submit(_work, part, settings, out, data, device)] = settings
+                running[pool.submit(_work, part, settings, out, data)] = settings
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 settings, result = running.pop(future), future.result()
                 done += 1
@@ -70,7 +75,12 @@ def run_many(
         pool.shutdown(cancel_futures=True)
 
 
-def _prepare(threads: int) -> None:
+_device = "cpu"  # of this process, if it is a worker
+
+
+def _prepare(threads: int, waiting: SimpleQueue[str]) -> None:
+    global _device
+    _device = waiting.get()
     torch.set_num_threads(threads)
     _end_with_parent()
 
@@ -87,8 +97,8 @@ def _end_with_parent() -> None:
     threading.Thread(target=follow, daemon=True).start()
 
 
-def _work(part: Part, settings: Settings, out: Path, data: Path | None, device: str) -> Any:
-    return part(settings, out, _data_folder(data), device)
+def _work(part: Part, settings: Settings, out: Path, data: Path | None) -> Any:
+    return part(settings, out, _data_folder(data), _device)
 
 
 @cache
