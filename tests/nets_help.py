@@ -97,22 +97,22 @@ def quiet(step: int, most: int, members: int, accuracy: float) -> None:
     """A progress that nobody watches."""
 
 
-def same_results(left: Trained, right: Trained) -> None:
+def same_results(left: Trained, right: Trained, within: float = 1e-9) -> None:
     assert left.member == right.member
     assert left.val_accuracy == right.val_accuracy
     assert (left.best_step, left.steps, left.samples) == (right.best_step, right.steps, right.samples)
-    same_states(left.states, right.states)
+    same_states(left.states, right.states, within)
     assert len(left.early) == len(right.early) == 6
     for mine, other in zip(left.early, right.early, strict=True):
-        same_states(mine, other)
+        same_states(mine, other, within)
 
 
-def same_states(left: Sequence[State | None], right: Sequence[State | None]) -> None:
+def same_states(left: Sequence[State | None], right: Sequence[State | None], within: float = 1e-9) -> None:
     for mine, other in zip(left, right, strict=True):
         if mine is None or other is None:
             assert mine is other
         else:
-            close(mine, other)
+            close(mine, other, within)
 
 
 def close(left: Mapping[str, Tensor], right: Mapping[str, Tensor], within: float = 1e-9) -> None:

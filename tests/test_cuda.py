@@ -189,7 +189,18 @@ def norm_after(members: int, draw: torch.Generator) -> layers.Stack:
 
 
 @pytest.mark.parametrize(
-    ("members", "size", "images"), [(1, 32, 5), (6, 32, 200), (6, 16, 1024), (42, 8, 75), (42, 4, 200), (7, 2, 5)]
+    ("members", "size", "images"),
+    [
+        (1, 32, 5),
+        (6, 32, 200),
+        (6, 16, 1024),
+        (42, 8, 75),
+        (42, 4, 200),
+        (7, 2, 5),
+        (1, 8, 6250),  # as large as parts of an evaluation are, where few members are left
+        (1, 4, 12500),
+        (3, 8, 5000),
+    ],
 )
 @pytest.mark.parametrize(("shared", "adds"), [(False, False), (False, True), (True, False), (True, True)])
 def test_a_folded_norm_is_the_norm(

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from espalier import DataFolder, TaskSpec
+from espalier import DataFolder, Library, TaskSpec
 from espalier.learners import LEARNERS, entry
-from espalier.runs import run
+from espalier.runs import rebuild, run
 from espalier.streams.registry import STREAMS
 from espalier.training.job import SLOW, Speed
 from espalier.training.train import fit
@@ -57,3 +57,14 @@ def test_captured_work_is_the_same_work(learner: str, tmp_path: Path, monkeypatc
         return result_of(learner, "tiny", tmp_path / str(speed.graphs))
 
     assert found(Speed(graphs=True)) == found(SLOW)
+
+
+@pytest.mark.parametrize("learner", ["independent", "mntdp-d-plus"])
+def test_a_run_is_rebuilt_on_a_gpu(learner: str, tmp_path: Path) -> None:
+    asked = settings(learner, stream="larger_mini", backbone="tiny")
+    run(asked, tmp_path / "first", device="cuda")
+    again = rebuild(tmp_path / "first" / asked.folder_name, tmp_path / "again", device="cuda")
+    there = [Library.open(tmp_path / out / asked.folder_name / "library") for out in ("first", "again")]
+    first, second = ({name: entry.path for name, entry in library.tasks.items()} for library in there)
+    assert first == second
+    assert again.tasks[0].now > 0.4, "chance is 0.2"

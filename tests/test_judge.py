@@ -75,7 +75,7 @@ class Uncaptured(Graphs):
 
 
 def test_what_is_asked_of_all_can_be_captured() -> None:
-    """Parts of one size are, the rest is not; members that leave change what there is to be captured."""
+    """All parts have one size, the last one too; members that leave change what there is to be captured."""
     made = wider(25, eval_batch=8)
     model = model_of(made)
     judge, graphs = Judge(made, model), Uncaptured()
@@ -84,7 +84,7 @@ def test_what_is_asked_of_all_can_be_captured() -> None:
         model.keep(list(range(count)))
         found = judge.better_than(torch.full((count,), -1.0), range(count))
         assert torch.equal(found, shares(model, made))
-    assert graphs.seen == [("part", 4)] * 6 * 2, "of seven parts"
+    assert graphs.seen == [("part", 4)] * 7 * 2
 
 
 def test_who_was_never_seen_is_asked_everything() -> None:
@@ -124,6 +124,19 @@ def test_members_are_taken_out_by_the_work_they_are() -> None:
     assert judge.flops - before == 10 * first + 90 * rest
 
 
+def test_on_a_gpu_members_are_taken_out_only_where_it_saves_as_much_as_it_costs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = wider(eval_batch=20)
+    judge = Judge(made, model_of(made))
+    assert judge._narrows(6, 10, 1)
+    assert not judge._narrows(7, 10, 1), "they are more than NARROW"
+    monkeypatch.setattr(Job, "device", torch.device("cuda"))
+    monkeypatch.setattr("espalier.training.judge.NARROW_SAVES", 2 * 100 * (10 - 6))
+    assert judge._narrows(6, 10, 100)
+    assert not judge._narrows(6, 10, 99)
+
+
 def test_images_are_as_hard_as_those_who_missed_them_are_work() -> None:
     """Four of ten members, with more than half of the work, miss the last images, the other six the first ones."""
     made = wider(eval_batch=20)
@@ -133,7 +146,7 @@ def test_images_are_as_hard_as_those_who_missed_them_are_work() -> None:
     large = torch.tensor([n in by_work[-4:] for n in everybody])
     seen: list[list[int]] = []
 
-    def missed(chosen: torch.Tensor) -> torch.Tensor:
+    def missed(chosen: torch.Tensor, part: int) -> torch.Tensor:
         seen.append(sorted(chosen.tolist()))
         return ((chosen >= 90)[:, None] & large) | ((chosen < 10)[:, None] & ~large)
 
