@@ -16,7 +16,9 @@ def named(name: str) -> torch.device:
         if device.type not in ("cpu", "cuda"):
             raise RuntimeError
         torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError):
+    except (RuntimeError, AssertionError) as error:
+        if out_of_memory(error):
+            raise
         raise InputError(f"there is no device {name!r} here; use cpu, or cuda where there is a GPU.") from None
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # our kernels run on the current one

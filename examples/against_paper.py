@@ -15,7 +15,10 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib import color_sequences
 from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.typing import ColorType
 
 from espalier.report.published import published_figures
 from espalier.report.records import gather, read_recorded
@@ -23,11 +26,11 @@ from espalier.report.table import MAIN, Line, ResultTable, tables
 
 WITHIN = 0.03
 SHOWN = {"avg_accuracy": "average accuracy", "transfer": "transfer to the last task"}
-PAIRS = plt.get_cmap("tab20").colors
+PAIRS = color_sequences["tab20"]
 COLOURS = (*PAIRS[::2], *PAIRS[1::2])  # the strong ones first
 SHAPES = "o^vsDPX*d"
 
-Mark = tuple[tuple[float, ...], str, tuple[float, float]]  # colour, shape, and where: the paper's figure and ours
+Mark = tuple[ColorType, str, tuple[float, float]]  # colour, shape, and where: the paper's figure and ours
 
 
 def main() -> None:
@@ -51,8 +54,8 @@ def main() -> None:
             if (at := both(table, line, key))
         ]
         draw(panel, marks, title)
-    legend = [plt.Line2D([], [], color=colour, marker="o", ls="", label=label) for label, colour in colours.items()]
-    legend += [plt.Line2D([], [], color="black", marker=shape, ls="", label=label) for label, shape in shapes.items()]
+    legend = [Line2D([], [], color=colour, marker="o", ls="", label=label) for label, colour in colours.items()]
+    legend += [Line2D([], [], color="black", marker=shape, ls="", label=label) for label, shape in shapes.items()]
     figure.legend(handles=legend, loc="outside right center", frameon=False)
     figure.savefig(options.picture, dpi=110)
 

@@ -43,9 +43,9 @@ def told(events: list[Event], accuracies: list[float]) -> str:
     learned = of_kind(events, "learned")[: len(accuracies)]
     sizes = [event["images"]["train"] for event in learned]
     means = [f"average accuracy {fmean(accuracies):.3f}"]
-    for title, of in (("large", lambda size: size >= LARGE), ("small", lambda size: size < LARGE)):
-        some = [accuracy for accuracy, size in zip(accuracies, sizes, strict=True) if of(size)]
-        seconds = [event["seconds"] for event, size in zip(learned, sizes, strict=True) if of(size)]
+    for title, large in (("large", True), ("small", False)):
+        some = [accuracy for accuracy, size in zip(accuracies, sizes, strict=True) if (size >= LARGE) == large]
+        seconds = [event["seconds"] for event, size in zip(learned, sizes, strict=True) if (size >= LARGE) == large]
         if some:
             means.append(f"{len(some)} {title} tasks {fmean(some):.3f} in {fmean(seconds):.1f} s each")
     memory = of_kind(events, "evaluated")[len(accuracies) - 1]["memory_mb"]

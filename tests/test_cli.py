@@ -232,7 +232,7 @@ def test_of_several_streams_learners_and_seeds_every_combination_is_run_once(
     seen: list[Settings] = []
 
     def run_many(jobs: list[tuple[Settings, None]], *rest: object) -> Iterator[tuple[Settings, dict[str, Any]]]:
-        assert rest[:4] == (tmp_path, None, ["cpu", "cuda:9"], workers)
+        assert rest[:4] == (tmp_path, None, ("cpu", "cuda:9"), workers)
         for settings, own in reversed(jobs):
             assert own is None
             seen.append(settings)

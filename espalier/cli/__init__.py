@@ -12,6 +12,7 @@ import typer
 from espalier import __version__
 from espalier.cli import bench, data, demo, learners, page, rebuild, run, streams, table, teach
 from espalier.cli.console import fail
+from espalier.device import out_of_memory
 from espalier.errors import InputError
 
 app = typer.Typer(
@@ -72,7 +73,7 @@ def _explain(error: Exception) -> tuple[str, int]:
         return str(error), 2
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return "the disk is full; make room, then give the same command again.", 2
-    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's own
+    if isinstance(error, MemoryError) or out_of_memory(error):
         return "there is not enough memory; use fewer --workers, or a smaller --backbone.", 2
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename} cannot be used ({error.strerror}); choose another place or make it accessible.", 2

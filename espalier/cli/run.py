@@ -51,11 +51,13 @@ def run(
     if not asked:
         raise InputError("nothing is asked for; name at least one stream, one learner and one seed.")
     _check(asked, out, data)
-    devices = _parts(device) or [device]
+    devices = tuple(_parts(device)) or (device,)
     count = workers or len(devices)
-    if devices == ["cpu"] and any(is_large(each) and _left(each, out) for each in asked):
+    if devices == ("cpu",) and any(is_large(each) and _left(each, out) for each in asked):
         note("This is work for a GPU (--device cuda); on a CPU, --backbone tiny --protocol quick takes minutes.")
     alone = count == 1 or (len(asked) == 1 and entry(asked[0].learner).tuned is None)
+    if alone and len(devices) > 1:
+        note(f"One run at a time: only {devices[0]} is used.")
     results = (
         [_one(each, out, data, devices[0]) for each in asked] if alone else _many(asked, out, data, devices, count)
     )
@@ -100,7 +102,7 @@ def _one(settings: Settings, out: Path, data: Path | None, device: str) -> dict[
 
 
 def _many(
-    asked: list[Settings], out: Path, data: Path | None, devices: list[str], workers: int
+    asked: list[Settings], out: Path, data: Path | None, devices: tuple[str, ...], workers: int
 ) -> list[dict[str, Any]]:
     """Each in a process of its own; one line as each is done."""
     results = {}

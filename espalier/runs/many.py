@@ -32,7 +32,7 @@ def run_many(
     jobs: Sequence[Job],
     out: Path,
     data: Path | None = None,
-    devices: Sequence[str] = ("cpu",),
+    devices: tuple[str, ...] = ("cpu",),
     workers: int | None = None,
     told: Told = lambda done, parts: None,
 ) -> Iterator[tuple[Settings, dict[str, Any]]]:

@@ -30,7 +30,7 @@ def run_tuned(order: Order, field: str) -> dict[str, Any]:
         return result
     trials = _trials(order, field)
     results = {value: run_in(trial) for value, trial in trials.items()}
-    spent = _spent(order.folder / FIRST, [trial.folder for trial in trials.values()])
+    spent = _spent([trial.folder for trial in trials.values()])
     result = {**_best(field, results), "seconds": spent}
     write_json(order.folder / "result.json", result)
     return result
@@ -102,11 +102,10 @@ def _begun(place: Path) -> bool:
     return known and (place / "run.json").is_file()
 
 
-def _spent(first: Path, places: Sequence[Path]) -> float:
-    """The seconds of all runs; what they have taken from the first counts once."""
-    shared = _learned(first)
-    own = [event for place in places for event in _learned(place) if event["task"] != shared[0]["task"]]
-    return round(sum(float(event["seconds"]) for event in shared + own), 2)
+def _spent(places: Sequence[Path]) -> float:
+    """The seconds of all runs; the first task, which they have in common, counts once."""
+    seconds = [[float(event["seconds"]) for event in _learned(place)] for place in places]
+    return round(seconds[0][0] + sum(sum(own[1:]) for own in seconds), 2)
 
 
 def _learned(folder: Path) -> list[Event]:

@@ -48,6 +48,8 @@ class TaskSpec:
             raise InputError(
                 f"images are at least 4 pixels wide with 1 or 3 channels, not {self.size}, {self.channels}."
             )
+        if self.val_copies < 0:
+            raise InputError(f"val images have 0 augmented copies or more, not {self.val_copies}.")
         if self.background is not None and self.background not in COLOURS:
             raise InputError(f"there is no background {self.background!r}; choose one of {', '.join(COLOURS)}.")
 

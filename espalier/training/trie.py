@@ -261,4 +261,4 @@ def _by_lane(cells: Sequence[Cell]) -> dict[Lane, list[int]]:
 
 
 def _inverse(order: list[int]) -> list[int]:
-    return [order.index(number) for number in sorted(order)]
+    return sorted(range(len(order)), key=order.__getitem__)
