@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from espalier import InputError
+from espalier import InputError, MissingDataError
 from espalier.cli import app
 from espalier.evaluation import accuracy
 from espalier.evaluation.predictor import network_of
@@ -25,6 +25,7 @@ from tests.small_streams import PROTOCOL, install, settings
 
 install()
 PLUS = settings("mntdp-d-plus")
+RESULTS = Path(__file__).parent.parent / "results"
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +244,7 @@ def test_other_settings_and_images_are_refused(plus: Path, tmp_path: Path) -> No
             rebuild(folder, tmp_path / "out")
     classes = copy_of(plus, tmp_path / "classes")
     change(classes, "learned", "t2", classes=["x", "y"])
-    with pytest.raises(InputError, match=r"\(classes\)"):
+    with pytest.raises(InputError, match="classes of t2, of digits, are drawn otherwise"):
         rebuild(classes, tmp_path / "out")
     for name, changes in (("mean", {"mean": [0.5] * 3}), ("shape", {"mean": [0.5]}), ("sizes", {"images": {"val": 3}})):
         images = copy_of(plus, tmp_path / name)
@@ -267,6 +268,19 @@ def test_a_place_that_holds_something_else_is_refused(plus: Path, tmp_path: Path
     change(other, "learned", "t1", flops=7)
     with pytest.raises(InputError, match="holds another run"):
         rebuild(other, tmp_path / "out")
+
+
+def test_the_run_itself_is_no_rebuilding(plus: Path, tmp_path: Path) -> None:
+    """Its paths and costs are those on record, but nothing in it was done again."""
+    run(PLUS, tmp_path / "out")
+    records = copy_of(tmp_path / "out" / PLUS.folder_name, tmp_path / "records")
+    with pytest.raises(InputError, match="is no rebuilding"):
+        rebuild(records, tmp_path / "out")
+
+
+def test_images_that_are_missing_are_told_as_that(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataError, match="s_pl needs mnist"):
+        rebuild(RESULTS / "s_pl--mntdp-d--resnet--paper--seed0", tmp_path / "out", tmp_path)
 
 
 def test_a_run_that_was_killed_before_it_measured_its_last_task(plus: Path, tmp_path: Path) -> None:

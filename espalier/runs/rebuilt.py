@@ -91,6 +91,7 @@ def rebuild(
     learner = Repeat(described(entry(settings.learner).learner), source.choices)
     made = {key: source.begun[key] for key in ("versions", "hardware") if key in source.begun}
     order = Order(folder, settings, learner, tasks, device, watch, rebuilt_from=made)
+    tasks.check_there(since=learned_in(folder))
     _check_alike(source, order)
     _check_place(source, folder)
     if known == len(tasks):
@@ -120,12 +121,16 @@ def _settings(folder: Path, begun: Mapping[str, Any]) -> Settings:
 
 def _check_alike(source: Source, order: Order) -> None:
     """What can be told before any image is read."""
-    other = unlike(dict(source.begun), asked_for(order), len(source.choices))
     specs = order.stream.specs[: len(source.choices)]
-    if len(specs) < len(source.choices) or any(
-        list(spec.classes) != choice.classes for spec, choice in zip(specs, source.choices.values(), strict=True)
-    ):
-        other.append("classes")
+    for (name, choice), spec in zip(source.choices.items(), specs, strict=False):
+        if list(spec.classes) != choice.classes:
+            raise InputError(
+                f"the classes of {name}, of {spec.dataset}, are drawn otherwise from the images here than from those "
+                f"that {source.folder} was made from; name their folder with --data."
+            )
+    other = unlike(dict(source.begun), asked_for(order), len(source.choices))
+    if len(specs) < len(source.choices):
+        other.append("fewer tasks")
     if other:
         raise InputError(f"{source.folder} was made with other settings than are known here ({', '.join(other)}).")
 
@@ -139,8 +144,10 @@ def _check_place(source: Source, folder: Path) -> None:
         if learned_in(folder) or any(event["event"] == "learned" for event in records):
             raise InputError(f"{folder} holds records without their library; name another folder with --out.")
         return
-    there = Library.open(folder / "library").tasks.values()
-    for task, choice in zip(there, source.choices.values(), strict=False):
+    there = Library.open(folder / "library").tasks
+    if there and "rebuilt_from" not in read_begun(folder):
+        raise InputError(f"{folder} is no rebuilding, but a run that searched; name another folder with --out.")
+    for task, choice in zip(there.values(), source.choices.values(), strict=False):
         if task.path != choice.path or any(task.info.get(key) != value for key, value in choice.cost.items()):
             raise InputError(f"{folder} holds another run; name another folder with --out.")
 
