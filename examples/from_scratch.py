@@ -13,6 +13,7 @@ import argparse
 from pathlib import Path
 
 from espalier.report.records import Recorded, find_runs, read_recorded
+from espalier.runs.records import of_kind
 
 WITH_OLD_ONES = ("pnn", "mntdp-s")
 
@@ -31,8 +32,8 @@ def main() -> None:
 
 def lines_of(run: Recorded, dataset: str) -> list[str]:
     events = run.events
-    tasks = [event["task"] for event in events if event["event"] == "learned"]
-    wanted = [event["task"] for event in events if event["event"] == "learned" and event["dataset"] == dataset]
+    tasks = [event["task"] for event in of_kind(events, "learned")]
+    wanted = [event["task"] for event in of_kind(events, "learned") if event["dataset"] == dataset]
     what = run.result
     title = f"{what['stream']:<8} {what['learner']:<14} {what['backbone']:<7} seed {what['seed']}"
     return [
@@ -43,7 +44,7 @@ def lines_of(run: Recorded, dataset: str) -> list[str]:
 
 
 def from_scratch(events: list[dict[str, object]], task: str) -> list[str]:
-    tried = [event for event in events if event["event"] == "candidate" and event["task"] == task]
+    tried = [event for event in of_kind(events, "candidate") if event["task"] == task]
     return [f"{event['val_accuracy']:.3f}" for event in tried if set(str(event["slots"])) == {"f"}]
 
 

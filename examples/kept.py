@@ -14,7 +14,7 @@ from statistics import fmean
 
 from espalier.errors import InputError
 from espalier.runs.kept import by_task, kept_among
-from espalier.runs.records import Event, read_records
+from espalier.runs.records import Event, of_kind, read_records
 
 COLUMNS = ("task", "dataset", "slots", "rate", "decay", "best step", "steps", "validation", "test then", "test now")
 
@@ -24,11 +24,11 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+")
     for run in parser.parse_args().runs:
         events = read_records(run / "records.jsonl")
-        rows = [event["accuracy"] for event in events if event["event"] == "evaluated"]
+        rows = [event["accuracy"] for event in of_kind(events, "evaluated")]
         if not rows:
             raise SystemExit(f"{run} has no records of a task that was learned and measured; name the folder of a run")
         print(f"{run.name}: average accuracy {fmean(rows[-1]):.4f} after {len(rows)} tasks")
-        tasks = [told for told in by_task(events).values() if any(event["event"] == "evaluated" for event in told)]
+        tasks = [told for told in by_task(events).values() if of_kind(told, "evaluated")]
         table = [COLUMNS, *(line_of(told, i, rows) for i, told in enumerate(tasks))]
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         for line in table:
@@ -37,7 +37,7 @@ def main() -> None:
 
 def line_of(told: list[Event], index: int, rows: list[list[float]]) -> tuple[str, ...]:
     """`rows` are the test accuracies of all tasks so far after each task."""
-    (learned,) = (event for event in told if event["event"] == "learned")
+    (learned,) = of_kind(told, "learned")
     kept = kept_among(told, learned, len(learned["path"]))
     return (
         str(learned["task"]),

@@ -14,7 +14,7 @@ from pathlib import Path
 from espalier.errors import InputError
 from espalier.report.records import Recorded, read_recorded
 from espalier.runs.kept import kept_among
-from espalier.runs.records import Event
+from espalier.runs.records import Event, of_kind
 
 
 def main() -> None:
@@ -48,7 +48,7 @@ def compared(run: Recorded, independent: Recorded) -> list[str]:
 
 
 def last_learned(run: Recorded) -> Event:
-    return [event for event in run.events if event["event"] == "learned"][-1]
+    return of_kind(run.events, "learned")[-1]
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import mean, variance
 
 from espalier.report.records import Recorded, find_runs, read_recorded
+from espalier.runs.records import of_kind
 from espalier.streams.long import PAPER
 
 Groups = dict[tuple[str, bool], list[float]]  # accuracies by dataset, and whether the tasks are large
@@ -39,7 +40,7 @@ def show(run: Recorded) -> None:
 
 def grouped(run: Recorded) -> Groups:
     events = run.events
-    learned = [event for event in events if event["event"] == "learned"]
+    learned = of_kind(events, "learned")
     groups: Groups = defaultdict(list)
     for event, accuracy in zip(learned, run.result["accuracy"][-1], strict=True):
         groups[event["dataset"], event["images"]["train"] > PAPER.small[0] * len(event["classes"])].append(accuracy)

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean
 
 from espalier.errors import InputError
-from espalier.runs.records import Event, read_records
+from espalier.runs.records import Event, of_kind, read_records
 
 LARGE = 1000  # train images
 
@@ -33,10 +33,6 @@ def main() -> None:
         for other, before in shown.items():
             print(f"  better on {sum(a > b for a, b in zip(accuracies, before, strict=True))} than {other}")
         shown[name] = accuracies
-
-
-def of_kind(events: list[Event], kind: str) -> list[Event]:
-    return [event for event in events if event["event"] == kind]
 
 
 def told(events: list[Event], accuracies: list[float]) -> str:

@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from espalier.report.records import Recorded, find_runs, read_recorded
+from espalier.runs.records import of_kind
 
 
 def main() -> None:
@@ -25,7 +26,7 @@ def main() -> None:
 
 def show(run: Recorded) -> None:
     events = run.events
-    learned = [event for event in events if event["event"] == "learned"]
+    learned = of_kind(events, "learned")
     print(f"{run.result['stream']} {run.result['learner']} seed {run.result['seed']}")
     print("  " + ", ".join(f"{e['task']} {e['images']['train']} images {e['seconds']:.1f} s" for e in learned))
     by_size: dict[int, list[dict[str, Any]]] = defaultdict(list)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from espalier import DataFolder, ImageSet, TaskSpec, as_dataset, teach
+from espalier import DataFolder, ImageSet, Library, TaskSpec, as_dataset, predict, teach
 from espalier.cli import app
 from espalier.errors import InputError
 from tests.small_streams import install
@@ -59,6 +60,24 @@ def test_a_folder_stands_for_the_pictures_in_it(place: Path) -> None:
     told = command("ask", place / "known", "t1", place / "tones" / "dark", place / "tones" / "light" / "00.png")
     files = [*sorted((place / "tones" / "dark").glob("*.png")), place / "tones" / "light" / "00.png"]
     assert [line.partition(":")[0] for line in told.splitlines()] == list(map(str, files))
+
+
+def test_pictures_are_answered_together(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And in the order in which they were named."""
+    asked: list[int] = []
+
+    def counted(library: Library, task: str, images: torch.Tensor) -> torch.Tensor:
+        asked.append(len(images))
+        return predict(library, task, images)
+
+    monkeypatch.setattr("espalier.cli.teach.predict", counted)
+    monkeypatch.setattr("espalier.cli.teach.AT_ONCE", 5)
+    folders = [place / "tones" / name for name in ("light", "dark")]
+    told = command("ask", place / "known", "t1", *folders).splitlines()
+    assert asked == [5, 5, 5, 5, 4]
+    files = [file for folder in folders for file in sorted(folder.glob("*.png"))]
+    assert [line.partition(": ")[0] for line in told] == list(map(str, files))
+    assert [line.partition(": ")[2].split()[0] for line in told] == [file.parent.name for file in files]
 
 
 def test_what_is_no_picture_keeps_nobody_from_an_answer(place: Path, tmp_path: Path) -> None:

@@ -258,12 +258,20 @@ def test_a_learner_is_described_whole(tmp_path: Path) -> None:
     assert_refused(espalier("learners", "hatt", data=tmp_path), "no learner 'hatt'", "did you mean 'hat'")
 
 
+def in_a_capture(error: Exception) -> Exception:
+    """What is raised when a capture ends after an error in it."""
+    found = RuntimeError("operation failed due to a previous error during capture")
+    found.__context__ = error
+    return found
+
+
 @pytest.mark.parametrize(
     ("error", "cure"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), "make room"),
         (MemoryError(), "fewer --workers"),
         (torch.OutOfMemoryError("CUDA out of memory."), "fewer --workers"),
+        (in_a_capture(torch.OutOfMemoryError("CUDA out of memory.")), "fewer --workers"),
     ],
 )
 def test_what_the_user_can_cure_is_not_told_as_a_bug(

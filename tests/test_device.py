@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from espalier.device import AS_IN_RUNS, AS_TORCH_COMES, Flags, cudnn
+from espalier.device import AS_IN_RUNS, AS_TORCH_COMES, Flags, cudnn, named
 from espalier.runs import run
 from tests.small_streams import install, settings
 
@@ -30,6 +30,15 @@ def test_on_a_cpu_the_callers_flags_are_not_even_read(tmp_path: Path) -> None:
         assert convolutions.fp32_precision == "ieee"
     finally:
         convolutions.fp32_precision = before
+
+
+def test_a_full_device_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*size: int, device: torch.device) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(torch, "zeros", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        named("cpu")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")

@@ -357,6 +357,15 @@ def test_a_trial_that_has_begun_is_left_alone(tmp_path: Path, monkeypatch: pytes
     assert (tried / "strength-100/records.jsonl").read_bytes() == first
 
 
+def test_a_tuned_run_needs_its_first_tasks_folder_no_more_once_all_trials_have_begun(tmp_path: Path) -> None:
+    torch.set_default_dtype(torch.float32)
+    whole = run(settings("ewc"), tmp_path)
+    folder = tmp_path / settings("ewc").folder_name
+    (folder / "result.json").unlink()
+    shutil.rmtree(folder / "tried/first-task")
+    assert run(settings("ewc"), tmp_path) == whole
+
+
 def test_a_half_done_tuned_run_keeps_its_folder_and_goes_on_though_trials_do_not_tell_their_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

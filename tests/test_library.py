@@ -159,6 +159,10 @@ def test_extras_replace_the_former_ones_and_leave_no_files(library: Library) -> 
     reader = Library.open(library.folder)
     commit(library, change("t1"))  # None: as they are
     assert same(library.extras()["memory"], dict(sorted(state(2).items())))
+    (left,) = (library.folder / "extras").glob("memory-*")
+    before = left.stat().st_mtime_ns
+    commit(library, Change({}, {}, {"fisher": state(1), "memory": state(2)}))  # what has not changed is not read again
+    assert left.stat().st_mtime_ns == before
     commit(library, Change({}, {}, {"fisher": state(3)}))
     assert files() == ["fisher"]
     assert same(Library.open(library.folder).extras()["fisher"], dict(sorted(state(3).items())))

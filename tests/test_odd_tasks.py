@@ -1,5 +1,6 @@
 """Runs on images and tasks that must not break a library half-way."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,22 @@ def test_images_too_small_for_a_backbone_are_said_to_be(tmp_path: Path) -> None:
     one = noise("one")
     with pytest.raises(InputError, match="too small for alexnet"):
         own_run(tmp_path, "independent", [noise_spec(one)], one, net="alexnet")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"classes": ("a",)}, "two classes or more"),
+        ({"classes": ("a", "a")}, "two classes or more"),
+        ({"classes": "ab"}, "two classes or more"),
+        ({"train": 0}, "at least one image per class"),
+        ({"val": -1}, "at least one image per class"),
+        ({"size": 3}, "at least 4 pixels"),
+        ({"channels": 2}, "1 or 3 channels"),
+        ({"background": "mauve"}, "no background 'mauve'"),
+        ({"val_copies": -1}, "0 augmented copies or more"),
+    ],
+)
+def test_a_task_that_cannot_be_is_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        replace(TaskSpec("made", ("a", "b"), 5, 3), **changes)

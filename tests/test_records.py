@@ -29,6 +29,20 @@ def test_a_torn_last_record_is_dropped(tmp_path: Path) -> None:
     assert path.read_text() == '{"event": "a"}\n{"event": "b"}\n'
 
 
+def test_nothing_is_written_where_nothing_is_to_be_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"event": "a"}\n{"event":"b"}\n')
+    before = path.stat().st_ino
+    records = Records(path)
+    records.trim()
+    assert path.stat().st_ino == before
+    records = Records(path, lambda event: event["event"] == "a")
+    records.trim()
+    assert path.read_text() == '{"event": "a"}\n'
+    Records(tmp_path / "new.jsonl").trim()
+    assert (tmp_path / "new.jsonl").read_text() == ""
+
+
 def test_what_a_power_cut_left_unwritten_is_dropped(tmp_path: Path) -> None:
     """A page of zeros, though the next one reached the disk."""
     path = tmp_path / "records.jsonl"

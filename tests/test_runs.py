@@ -21,7 +21,7 @@ from espalier import InputError
 from espalier.evaluation import accuracy, pictures, predict
 from espalier.learners import Learned, Lesson, MntdpD, Prior
 from espalier.learners.options import described
-from espalier.library import Library
+from espalier.library import Change, Library
 from espalier.nets import backbone
 from espalier.runs import Settings, run
 from espalier.runs.hardware import code
@@ -217,7 +217,7 @@ def test_a_damaged_result_is_told_and_can_be_made_again(content: str, uninterrup
     assert run(settings("mntdp-d"), tmp_path) == json.loads((uninterrupted / "result.json").read_text())
 
 
-@pytest.mark.parametrize("damage", ["garbage\n", '["event"]\n', ""])
+@pytest.mark.parametrize("damage", ["garbage\n", '["event"]\n', "", '{"event": "evaluated", "task": "t1"}\n'])
 def test_damaged_records_are_told(damage: str, uninterrupted: Path, tmp_path: Path) -> None:
     folder = tmp_path / uninterrupted.name
     shutil.copytree(uninterrupted, folder)
@@ -226,6 +226,21 @@ def test_damaged_records_are_told(damage: str, uninterrupted: Path, tmp_path: Pa
     with pytest.raises(InputError, match=r"records\.jsonl"):
         run(settings("mntdp-d"), tmp_path)
     Library.open(folder / "library").verify()
+
+
+def test_what_is_not_told_of_a_task_is_missed_before_another_is_learned(uninterrupted: Path, tmp_path: Path) -> None:
+    folder = tmp_path / uninterrupted.name
+    shutil.copytree(uninterrupted, folder)
+    (folder / "result.json").unlink()
+    library = Library.open(folder / "library")
+    with library.writer():
+        known = library.tasks["t2"]
+        less = {key: value for key, value in known.info.items() if key not in ("curve", "mean")}
+        library.commit(Change({}, {"t2": replace(known, info=less)}))
+    with pytest.raises(InputError, match="does not tell the curve, mean of t2"):
+        run(settings("mntdp-d"), tmp_path)
+    with pytest.raises(InputError, match="does not tell the mean of task 't2'"):
+        predict(library, "t2", torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
 
 
 def test_a_library_without_its_index_is_not_begun_anew(uninterrupted: Path, tmp_path: Path) -> None:

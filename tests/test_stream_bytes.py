@@ -48,6 +48,15 @@ def test_same_bytes_in_any_order_and_in_a_fresh_process(name: str, tmp_path: Pat
     assert fingerprint(stream(name, 6, tmp_path)[3]) != forwards[3]
 
 
+@pytest.mark.parametrize(("name", "index"), [("s_in_mini", 5), ("s_long_mini", 1), ("permuted_mini", 2)])
+def test_a_split_by_itself_has_the_bytes_it_has_in_its_task(name: str, index: int) -> None:
+    chosen = stream(name, 1)
+    for split in SPLITS:
+        whole, alone = getattr(chosen[index], split), chosen.split(index, split)
+        assert torch.equal(whole.x, alone.x)
+        assert torch.equal(whole.y, alone.y)
+
+
 def test_real_streams_give_the_same_bytes_twice(real_data: DataFolder) -> None:
     fresh = DataFolder(real_data.path)
     for index in (0, 5):

@@ -5,6 +5,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 from rich.table import Column, Table
 from rich.text import Text
@@ -16,8 +17,10 @@ from espalier.errors import InputError
 from espalier.evaluation import pictures, predict
 from espalier.library import Library
 from espalier.runs.begun import learned_in
-from espalier.runs.records import read_records
+from espalier.runs.records import of_kind, read_records
 from espalier.runs.taught import teach as do_teach
+
+AT_ONCE = 256  # pictures that are read before they are answered
 
 LibraryArgument = Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder that it lives in.")]
 
@@ -56,29 +59,41 @@ def ask(
         return
     opened = _opened(library)
     name = _named(opened, task)
-    classes, faults = opened.tasks[name].info["classes"], []
-    for file in _pictures(files or []):
-        try:
-            images = pictures(opened, name, [file])
-        except InputError as error:  # the others are answered all the same
-            faults.append(str(error))
-            continue
-        sure, label = predict(opened, name, images).softmax(1).max(1)
-        say(f"{file}: {classes[int(label)]} ({float(sure):.2f})")
+    if not files:
+        raise InputError("there is no picture; name at least one file, or a folder that holds some.")
+    asked, faults = _pictures(files), list[str]()
+    for start in range(0, len(asked), AT_ONCE):
+        faults += _answer(opened, name, asked[start : start + AT_ONCE])
     if faults:
         raise InputError("\n".join(faults))
 
 
+def _answer(library: Library, task: str, files: Sequence[Path]) -> list[str]:
+    """Say what the pictures show. What is wrong with some of them is returned; the others are answered all the same."""
+    loaded, faults = {}, []
+    for file in files:
+        try:
+            loaded[file] = pictures(library, task, [file])
+        except InputError as error:
+            faults.append(str(error))
+    if loaded:
+        classes = library.tasks[task].info["classes"]
+        sure, labels = predict(library, task, torch.cat(list(loaded.values()))).softmax(1).max(1)
+        for file, label, share in zip(loaded, labels.tolist(), sure.tolist(), strict=True):
+            say(f"{file}: {classes[label]} ({share:.2f})")
+    return faults
+
+
 def _pictures(asked: list[Path]) -> list[Path]:
-    """A folder stands for the pictures in it."""
-    found = [file for each in asked for file in (_inside(each) if each.is_dir() else [each])]
-    if not found:
-        raise InputError("there is no picture; name at least one file, or a folder that holds some.")
-    return found
+    """Each once; a folder stands for the pictures in it."""
+    return list(dict.fromkeys(file for each in asked for file in (_inside(each) if each.is_dir() else [each])))
 
 
 def _inside(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.glob("[!.]*") if file.suffix.lower() in SUFFIXES)
+    found = sorted(file for file in folder.glob("[!.]*") if file.suffix.lower() in SUFFIXES)
+    if not found:
+        raise InputError(f"there is no picture in the folder {folder} itself; name one that holds some.")
+    return found
 
 
 def _opened(folder: Path) -> Library:
@@ -93,7 +108,7 @@ def _named(library: Library, task: str) -> str:
     """The task of that name, or the one of that dataset."""
     if task in library.tasks:
         return task
-    names = [name for name, entry in library.tasks.items() if entry.info["dataset"] == task]
+    names = [name for name, entry in library.tasks.items() if entry.info.get("dataset", "") == task]
     if len(names) > 1:
         raise InputError(f"{', '.join(names)} are all tasks of {task!r}; name one of these.")
     if not names:
@@ -108,14 +123,14 @@ def _show(folder: Path) -> None:
     if not library.tasks:
         say(f"{folder} has learned nothing yet.")
         return
-    evaluated = [event for event in read_records(folder / "records.jsonl") if event["event"] == "evaluated"]
+    evaluated = of_kind(read_records(folder / "records.jsonl"), "evaluated")
     accuracies = evaluated[-1]["accuracy"] if evaluated else []
     columns = (Column("task", no_wrap=True), "dataset", "classes", "test accuracy", "modules of other tasks")
     table = Table(*columns, box=None, pad_edge=False)
     for (name, entry), accuracy in zip_longest(library.tasks.items(), accuracies[: len(library.tasks)]):
         old = [module for module in entry.path if not module.startswith(f"{name}.")]
         measured = "" if accuracy is None else f"{accuracy:.3f}"
-        dataset, classes = Text(entry.info["dataset"]), Text(_some(entry.info["classes"]))  # no markup
+        dataset, classes = Text(entry.info.get("dataset", "")), Text(_some(entry.info.get("classes", [])))  # no markup
         table.add_row(name, dataset, classes, measured, " ".join(old) or "none")
     console.print(table)
 

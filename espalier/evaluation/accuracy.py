@@ -2,19 +2,24 @@
 
 from collections.abc import Sequence
 
+import torch
+from torch import Tensor
+
 from espalier.library import State
 from espalier.nets import Network
 from espalier.streams.task import Split, Task
-from espalier.training.job import eval_batches
+from espalier.streams.transforms import normalise
 
 
 def accuracy(task: Task, network: Network, states: Sequence[State], batch: int) -> float:
     """The share of a task's test images that a network, one state per block, puts into the right class."""
-    return accuracy_on(task.test, task, network, states, batch)
+    return accuracy_on(task.test, task.mean, task.std, network, states, batch)
 
 
-def accuracy_on(split: Split, task: Task, network: Network, states: Sequence[State], batch: int) -> float:
+def accuracy_on(
+    split: Split, mean: Tensor, std: Tensor, network: Network, states: Sequence[State], batch: int
+) -> float:
     correct = 0
-    for x, y in eval_batches(task, split, batch):
-        correct += int((network.forward(states, x).argmax(1) == y).sum())
+    for x, y in zip(torch.split(split.x, batch), torch.split(split.y, batch), strict=True):
+        correct += int((network.forward(states, normalise(x, mean, std)).argmax(1) == y).sum())
     return correct / len(split)

@@ -51,4 +51,8 @@ def pictures(library: Library, task: str, paths: Iterable[Path | str]) -> Tensor
 def _entry(library: Library, task: str) -> TaskEntry:
     if task not in library.tasks:
         raise InputError(f"the library {library.folder} has no task {task!r}; it has {', '.join(library.tasks)}.")
-    return library.tasks[task]
+    entry = library.tasks[task]
+    missing = [key for key in ("image", "classes", "mean", "std") if key not in entry.info]
+    if missing:
+        raise InputError(f"the library {library.folder} does not tell the {', '.join(missing)} of task {task!r}.")
+    return entry

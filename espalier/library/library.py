@@ -209,7 +209,8 @@ def _apply(change: Change, index: Index) -> tuple[Index, dict[str, bytes]]:
             check_name(name, "extras")
             content = _encode(state, f"extra {name!r}")
             extras[name] = checksum(content)
-            files[f"extras/{file_name(name, extras[name])}"] = content
+            if extras[name] != index.extras.get(name):
+                files[f"extras/{file_name(name, extras[name])}"] = content
     return replace(index, modules=modules, tasks=tasks, extras=extras), files
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from espalier.learners.repeat import Choice
 from espalier.runs.kept import by_task, kept_among
-from espalier.runs.records import Event
+from espalier.runs.records import Event, of_kind
 from espalier.training import Candidate, Copy, Fresh, Reuse, Setting
 from espalier.training.job import steps_per_epoch
 
@@ -21,7 +21,7 @@ def chosen_in(events: Sequence[Event], batch: int) -> dict[str, Choice]:
 
 
 def _choice(own: Sequence[Event], learned: Event, batch: int) -> Choice:
-    refits = [event for event in own if event["event"] == "refit"]
+    refits = of_kind(own, "refit")
     kept = kept_among(own, learned, len(learned["path"]))
     if len(kept) > 1 and refits:
         kept = [event for event in kept if _led_to(event, refits[0], learned, batch)]

@@ -20,18 +20,23 @@ from espalier.errors import InputError
 from espalier.evaluation import accuracy, accuracy_on, average_accuracy, forgetting, lca, memory_mb, network_of, tflops
 from espalier.files import write_json
 from espalier.learners.lesson import Learned, Lesson, to_device
-from espalier.library import Change, Library, State, TaskEntry
+from espalier.library import Change, Library, TaskEntry
 from espalier.nets import Backbone, Block, backbone, split_name, tiles
 from espalier.runs.begun import SCHEMA, asked_for, check_begun, learned_in, result_of
 from espalier.runs.hardware import hardware, versions
+from espalier.runs.kept import by_task
 from espalier.runs.order import Moment, Order
-from espalier.runs.records import Records
+from espalier.runs.records import Records, of_kind
 from espalier.runs.result import read_table
 from espalier.runs.settings import Settings
 from espalier.streams import Task, TaskSpec
 from espalier.streams.task import Split
 from espalier.training import describe, protocol
 from espalier.training.job import Speed
+
+# What a run tells of each task in its library, and needs to go on.
+NEEDED = {"dataset", "classes", "image", "mean", "std", "images", "data_complete", "curve", "seconds"}
+NEEDED |= {"paper_flops", "flops"}
 
 
 def run_in(order: Order) -> dict[str, Any]:
@@ -139,6 +144,7 @@ class _Loop:
         self.records = Records(self.folder / "records.jsonl", lambda event: event.get("task") in known)
         self._check_records()
         self.records.trim()
+        self.on_record = {task: {event["event"] for event in own} for task, own in by_task(self.records.events).items()}
         self._check_images()
 
     def _check_images(self) -> None:
@@ -161,8 +167,18 @@ class _Loop:
                 )
 
     def _check_records(self) -> None:
-        """Of all tasks in the library but the last, how they did is on record: it cannot be found out later."""
-        lost = [name for name in list(self.library.tasks)[:-1] if name not in self._measured()]
+        """Of all tasks in the library but the last, how they did is on record: it cannot be found out later. What is
+        told of tasks is whole, or learning one more would end in an error."""
+        for name, entry in self.library.tasks.items():
+            if NEEDED - entry.info.keys():
+                missing = ", ".join(sorted(NEEDED - entry.info.keys()))
+                raise InputError(
+                    f"{self.library.folder} does not tell the {missing} of {name}; restore it from a copy."
+                )
+        if any(not {"accuracy", "paths"} <= event.keys() for event in of_kind(self.records.events, "evaluated")):
+            raise InputError(f"{self.records.path} does not tell all that was measured; restore it from a copy.")
+        measured = self._measured()
+        lost = [name for name in list(self.library.tasks)[:-1] if name not in measured]
         if lost:
             raise InputError(
                 f"{self.records.path} has lost what was measured after {lost[0]}; restore it from a copy, or begin in "
@@ -170,7 +186,7 @@ class _Loop:
             )
 
     def _measured(self) -> set[str]:
-        return {event["task"] for event in self.records.events if event["event"] == "evaluated"}
+        return {event["task"] for event in of_kind(self.records.events, "evaluated")}
 
     def _write_settings(self) -> None:
         path, asked, learned = self.folder / "run.json", asked_for(self.order), len(self.library.tasks)
@@ -193,7 +209,7 @@ class _Loop:
     def _do_task(self, index: int) -> None:
         """Learn task `index` unless the library has it, evaluate unless the records say so."""
         name = _task_name(index)
-        on_record = {event["event"] for event in self.records.events if event["task"] == name}
+        on_record = self.on_record.get(name, set())
         if name in self.library.tasks and "evaluated" in on_record:
             return
         self.order.watch(Moment(index, len(self.stream)))
@@ -208,13 +224,13 @@ class _Loop:
 
     def _evaluate(self, index: int, name: str, task: Task) -> None:
         """Test accuracy on all tasks now. A path that is the one last recorded predicts what it predicted then."""
-        evaluated = [event for event in self.records.events if event["event"] == "evaluated"]
+        evaluated = of_kind(self.records.events, "evaluated")
         before = {known: tuple(path) for event in evaluated for known, path in event["paths"].items()}
         paths = {known: entry.path for known, entry in self.library.tasks.items()}
         row = [
             evaluated[-1]["accuracy"][i]
             if before.get(known) == path
-            else self._accuracy(i, task if i == index else None)
+            else self._accuracy(i, task.test if i == index else self._split(i, "test"))
             for i, (known, path) in enumerate(paths.items())
         ]
         new = {known: list(path) for known, path in paths.items() if before.get(known) != path}
@@ -259,20 +275,16 @@ class _Loop:
                 curve.append(accuracy(task, learned.network or network, states, self.protocol.eval_batch))
         return curve
 
-    def _accuracy(self, index: int, task: Task | None) -> float:
-        task = task or self.stream[index].to(self.device)
+    def _accuracy(self, index: int, split: Split) -> float:
+        """Of what the library has for a task, on images of it."""
         name = _task_name(index)
-        return accuracy(task, network_of(self.library, name), self._states(name), self.protocol.eval_batch)
+        states = [to_device(state, self.device) for state in self.library.states(name)]
+        info = self.library.tasks[name].info
+        mean, std = (torch.tensor(info[key], device=self.device).view(-1, 1, 1) for key in ("mean", "std"))
+        return accuracy_on(split, mean, std, network_of(self.library, name), states, self.protocol.eval_batch)
 
-    def _states(self, name: str) -> list[State]:
-        return [to_device(state, self.device) for state in self.library.states(name)]
-
-    def _val_accuracy(self, index: int) -> float:
-        """Of a task at the end of the stream: what is chosen on the stream is chosen by these."""
-        task = self.stream[index].to(self.device)
-        name = _task_name(index)
-        network, states = network_of(self.library, name), self._states(name)
-        return accuracy_on(task.val, task, network, states, self.protocol.eval_batch)
+    def _split(self, index: int, name: str) -> Split:
+        return self.stream.split(index, name).to(self.device)
 
     def _memory_mb(self) -> float:
         """As the last learner to count counted it; else the modules in use."""
@@ -283,7 +295,7 @@ class _Loop:
         return backbone(self.settings.backbone, (spec.channels, spec.size, spec.size), len(spec.classes))
 
     def _result(self) -> dict[str, Any]:
-        matrix = [event["accuracy"] for event in self.records.events if event["event"] == "evaluated"]
+        matrix = [event["accuracy"] for event in of_kind(self.records.events, "evaluated")]
         infos = [self.library.tasks[_task_name(i)].info for i in range(len(self.stream))]
         metrics = {
             "avg_accuracy": average_accuracy(matrix),
@@ -295,7 +307,9 @@ class _Loop:
             "last_task_accuracy": matrix[-1][-1],
         }
         if self.order.judged_on_val:
-            metrics["avg_val_accuracy"] = fmean(self._val_accuracy(i) for i in range(len(self.stream)))
+            # What is chosen on the stream is chosen by these.
+            val = [self._accuracy(i, self._split(i, "val")) for i in range(len(self.stream))]
+            metrics["avg_val_accuracy"] = fmean(val)
         return {
             "schema": SCHEMA,
             **asdict(self.settings),

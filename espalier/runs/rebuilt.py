@@ -20,7 +20,7 @@ from espalier.runs.begun import asked_for, learned_in, read_begun, result_of, un
 from espalier.runs.chosen import chosen_in
 from espalier.runs.loop import begin_in, run_in
 from espalier.runs.order import Order, Watch
-from espalier.runs.records import Event, read_records
+from espalier.runs.records import Event, of_kind, read_records
 from espalier.runs.settings import Settings
 from espalier.streams import STREAMS, stream
 from espalier.training import protocol
@@ -141,7 +141,7 @@ def _check_place(source: Source, folder: Path) -> None:
         raise InputError(f"{source.folder} itself would be written to; name another folder with --out.")
     if not (folder / "library" / "library.json").is_file():
         records = read_records(folder / "records.jsonl")
-        if learned_in(folder) or any(event["event"] == "learned" for event in records):
+        if learned_in(folder) or of_kind(records, "learned"):
             raise InputError(f"{folder} holds records without their library; name another folder with --out.")
         return
     there = Library.open(folder / "library").tasks
@@ -153,10 +153,10 @@ def _check_place(source: Source, folder: Path) -> None:
 
 
 def _compared(source: Source, events: Sequence[Event]) -> list[Compared]:
-    titles = {event["task"]: event["dataset"] for event in events if event["event"] == "learned"}
+    titles = {event["task"]: event["dataset"] for event in of_kind(events, "learned")}
     now = _when_learned(events)
     return [Compared(task, titles[task], source.accuracies.get(task), now[task]) for task in source.choices]
 
 
 def _when_learned(events: Sequence[Event]) -> dict[str, float]:
-    return {event["task"]: float(event["accuracy"][-1]) for event in events if event["event"] == "evaluated"}
+    return {event["task"]: float(event["accuracy"][-1]) for event in of_kind(events, "evaluated")}

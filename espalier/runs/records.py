@@ -5,7 +5,7 @@ behind the first byte that never reached the disk, a zero: nothing there was set
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,14 @@ class Records:
 
     def __init__(self, path: Path, keep: Callable[[Event], bool] = lambda event: True) -> None:
         self.path = path
-        self.events = [event for event in read_records(path) if keep(event)]
+        there, whole = _read(path)
+        self.events = [event for event in there if keep(event)]
+        self._trimmed = whole and len(self.events) == len(there)
 
     def trim(self) -> None:
         """The file holds the events alone; to be called before any is appended."""
-        write_bytes(self.path, "".join(_line(event) for event in self.events).encode())
+        if not self._trimmed:
+            write_bytes(self.path, "".join(map(_line, self.events)).encode())
 
     def append(self, event: str, **what: Any) -> None:
         entry = {"event": event, **what}
@@ -39,11 +42,21 @@ class Records:
 
 def read_records(path: Path) -> list[Event]:
     """All whole lines of a file of records; none if there is no file."""
+    return _read(path)[0]
+
+
+def of_kind(events: Iterable[Event], kind: str) -> list[Event]:
+    return [event for event in events if event["event"] == kind]
+
+
+def _read(path: Path) -> tuple[list[Event], bool]:
+    """The events, and whether there is a file that holds nothing else."""
     if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8", errors="replace").partition("\0")[0].split("\n")
+        return [], False
+    text, zero, _ = path.read_text(encoding="utf-8", errors="replace").partition("\0")
+    lines = text.split("\n")
     try:
-        return [_event(line) for line in lines[:-1]]
+        return [_event(line) for line in lines[:-1]], not zero and not lines[-1]
     except (ValueError, RecursionError):
         raise InputError(
             f"{path} is damaged (a line of it is not a record); restore it from a copy, or remove the whole run folder "

@@ -17,7 +17,7 @@ from espalier.library import Library
 from espalier.runs.begun import FIRST, TRIED, asked_for, check_begun, learned_in, result_of
 from espalier.runs.loop import begin_in, run_in
 from espalier.runs.order import Moment, Order, Watch
-from espalier.runs.records import Event, read_records
+from espalier.runs.records import Event, of_kind, read_records
 from espalier.runs.result import read_table
 from espalier.training import protocol
 
@@ -109,7 +109,7 @@ def _spent(places: Sequence[Path]) -> float:
 
 
 def _learned(folder: Path) -> list[Event]:
-    return [event for event in read_records(folder / "records.jsonl") if event["event"] == "learned"]
+    return of_kind(read_records(folder / "records.jsonl"), "learned")
 
 
 def _part_of(watch: Watch, number: int, count: int) -> Watch:

@@ -9,7 +9,7 @@ from pathlib import Path
 from espalier.data.folder import DataFolder
 from espalier.errors import InputError, MissingDataError
 from espalier.streams import classic, ctrl, long, mini
-from espalier.streams.task import Task, TaskSpec, build_task
+from espalier.streams.task import Split, Task, TaskSpec, build_split, build_task
 
 Make = Callable[[str, int, DataFolder], list[TaskSpec]]
 
@@ -57,6 +57,10 @@ class Stream:
             raise IndexError(f"{self.name} has {len(self)} tasks")
         index %= len(self)
         return build_task(self.specs[index], self.data, self.seed, self.name, index)
+
+    def split(self, index: int, name: str) -> Split:
+        """One split of task `index` (train, val or test), for whoever needs no other."""
+        return build_split(self.specs[index], self.data, name, self.seed, self.name, index)
 
     def __iter__(self) -> Iterator[Task]:
         return (self[i] for i in range(len(self)))

@@ -119,18 +119,20 @@ class Task:
 def build_task(spec: TaskSpec, data: DataFolder, seed: int, *place: str | int) -> Task:
     """The tensors of `spec`. `place` (stream, index) names the random choices: another place, other images."""
     pools = data.pools(spec.dataset, spec.size)
-    splits = {name: _build_split(spec, pools, name, seed, place) for name in SPLITS}
-    if spec.val_copies:
-        splits["val"] = _with_augmented_copies(splits["val"], spec.val_copies, seed, place)
+    splits = {name: build_split(spec, data, name, seed, *place) for name in SPLITS}
     mean, std = transforms.statistics(splits["train"].x)
     note = "" if pools.complete else f"{spec.dataset} is partial: {pools.note}"
     return Task(spec, mean=mean, std=std, complete=pools.complete, note=note, **splits)
 
 
-def _build_split(spec: TaskSpec, pools: Pools, split: str, seed: int, place: Place) -> Split:
-    ids, labels = pick_images(spec, pools, split, seed, place)
-    x = torch.from_numpy(pools.images[split][ids])
-    return Split(render(x, spec.channels, spec.background, spec.permutation), torch.from_numpy(labels))
+def build_split(spec: TaskSpec, data: DataFolder, name: str, seed: int, *place: str | int) -> Split:
+    """One split of a task: the same bytes as in the whole."""
+    pools = data.pools(spec.dataset, spec.size)
+    ids, labels = pick_images(spec, pools, name, seed, place)
+    x = render(torch.from_numpy(pools.images[name][ids]), spec.channels, spec.background, spec.permutation)
+    split = Split(x, torch.from_numpy(labels))
+    copies = spec.val_copies if name == "val" else 0
+    return _with_augmented_copies(split, copies, seed, place) if copies else split
 
 
 def pick_images(spec: TaskSpec, pools: Pools, split: str, seed: int, place: Place) -> tuple[Indices, Labels]:
