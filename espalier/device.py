@@ -13,13 +13,15 @@ from espalier.errors import InputError
 def named(name: str) -> torch.device:
     try:
         device = torch.device(name)
-        if device.type not in ("cpu", "cuda"):
+        if device.type not in ("cpu", "cuda") or (device.type == "cpu" and device.index is not None):
             raise RuntimeError
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         if out_of_memory(error):
             raise
-        raise InputError(f"there is no device {name!r} here; use cpu, or cuda where there is a GPU.") from None
+        built = torch.version.cuda or torch.version.hip or not name.startswith("cuda")  # for GPUs at all
+        why = "use cpu, or cuda where there is a GPU" if built else "this build of torch is for CPUs alone"
+        raise InputError(f"there is no device {name!r} here; {why}.") from None
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # our kernels run on the current one
     return device

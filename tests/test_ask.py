@@ -66,9 +66,9 @@ def test_pictures_are_answered_together(place: Path, monkeypatch: pytest.MonkeyP
     """And in the order in which they were named."""
     asked: list[int] = []
 
-    def counted(library: Library, task: str, images: torch.Tensor) -> torch.Tensor:
+    def counted(library: Library, task: str, images: torch.Tensor, device: str) -> torch.Tensor:
         asked.append(len(images))
-        return predict(library, task, images)
+        return predict(library, task, images, device)
 
     monkeypatch.setattr("espalier.cli.teach.predict", counted)
     monkeypatch.setattr("espalier.cli.teach.AT_ONCE", 5)
@@ -96,6 +96,7 @@ def test_what_was_typed_wrong_is_told(place: Path, tmp_path: Path) -> None:
     assert "no picture" in refused("ask", known, "t1")
     assert "no picture" in refused("ask", known, "t1", place / "tones")
     assert "holds no library" in refused("ask", tmp_path)
+    assert "no device 'cuda:9'" in refused("ask", known, "tones", picture, "--device", "cuda:9")
     assert "is inside a library" in refused("ask", known / "library")
     twice = tmp_path / "twice"
     shutil.copytree(known, twice)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from espalier import DataFolder, Library, TaskSpec
+from espalier import DataFolder, Library, TaskSpec, predict, stream
 from espalier.learners import LEARNERS, entry
 from espalier.runs import rebuild, run
 from espalier.streams.registry import STREAMS
@@ -57,6 +57,17 @@ def test_captured_work_is_the_same_work(learner: str, tmp_path: Path, monkeypatc
         return result_of(learner, "tiny", tmp_path / str(speed.graphs))
 
     assert found(Speed(graphs=True)) == found(SLOW)
+
+
+@pytest.mark.parametrize(("learner", "backbone"), [("mntdp-d", "resnet"), ("pnn", "tiny"), ("hat", "tiny")])
+def test_a_library_says_on_a_gpu_what_it_says_on_a_processor(learner: str, backbone: str, tmp_path: Path) -> None:
+    asked = settings(learner, stream="larger_mini", backbone=backbone)
+    run(asked, tmp_path, device="cuda")
+    library = Library.open(tmp_path / asked.folder_name / "library")
+    for number, name in enumerate(library.tasks):
+        images = stream("larger_mini")[number].test.x
+        here, there = (predict(library, name, images, device) for device in ("cpu", "cuda"))
+        torch.testing.assert_close(there, here, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("learner", ["independent", "mntdp-d-plus"])

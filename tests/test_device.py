@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from espalier.device import AS_IN_RUNS, AS_TORCH_COMES, Flags, cudnn, named
+from espalier.errors import InputError
 from espalier.runs import run
 from tests.small_streams import install, settings
 
@@ -30,6 +31,20 @@ def test_on_a_cpu_the_callers_flags_are_not_even_read(tmp_path: Path) -> None:
         assert convolutions.fp32_precision == "ieee"
     finally:
         convolutions.fp32_precision = before
+
+
+@pytest.mark.parametrize("name", ["cpu:9", "cuda:9", "gpu", "", "mps"])
+def test_a_device_that_is_not_there_is_told(name: str) -> None:
+    with pytest.raises(InputError, match=f"no device '{name}' here"):
+        named(name)
+
+
+def test_a_build_for_cpus_alone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(InputError, match="build of torch is for CPUs alone"):
+        named("cuda:9")
+    with pytest.raises(InputError, match="use cpu"):
+        named("gpu")
 
 
 def test_a_full_device_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,7 @@ def ask(
     library: LibraryArgument,
     task: Annotated[str | None, typer.Argument(help="Which of its tasks: its name, or its dataset's.")] = None,
     files: Annotated[list[Path] | None, typer.Argument(metavar="[PICTURE]…")] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
 ) -> None:
     """What a library says of pictures, or of all in a folder, as one of its tasks; without a task, what it knows."""
     if task is None:
@@ -63,12 +64,12 @@ def ask(
         raise InputError("there is no picture; name at least one file, or a folder that holds some.")
     asked, faults = _pictures(files), list[str]()
     for start in range(0, len(asked), AT_ONCE):
-        faults += _answer(opened, name, asked[start : start + AT_ONCE])
+        faults += _answer(opened, name, asked[start : start + AT_ONCE], device)
     if faults:
         raise InputError("\n".join(faults))
 
 
-def _answer(library: Library, task: str, files: Sequence[Path]) -> list[str]:
+def _answer(library: Library, task: str, files: Sequence[Path], device: str) -> list[str]:
     """Say what the pictures show. What is wrong with some of them is returned; the others are answered all the same."""
     loaded, faults = {}, []
     for file in files:
@@ -78,7 +79,7 @@ def _answer(library: Library, task: str, files: Sequence[Path]) -> list[str]:
             faults.append(str(error))
     if loaded:
         classes = library.tasks[task].info["classes"]
-        sure, labels = predict(library, task, torch.cat(list(loaded.values()))).softmax(1).max(1)
+        sure, labels = predict(library, task, torch.cat(list(loaded.values())), device).softmax(1).max(1)
         for file, label, share in zip(loaded, labels.tolist(), sure.tolist(), strict=True):
             say(f"{file}: {classes[label]} ({share:.2f})")
     return faults

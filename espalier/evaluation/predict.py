@@ -9,6 +9,7 @@ from torch import Tensor, tensor
 
 from espalier.data.pictures import load_picture
 from espalier.data.scale import planes
+from espalier.device import as_in_runs, named
 from espalier.errors import InputError
 from espalier.evaluation.predictor import network_of
 from espalier.library import Library, TaskEntry
@@ -18,10 +19,11 @@ from espalier.streams.transforms import normalise
 AT_ONCE = 1024  # images
 
 
-def predict(library: Library, task: str, images: Tensor) -> Tensor:
+def predict(library: Library, task: str, images: Tensor, device: str = "cpu") -> Tensor:
     """Logits (n, classes) of uint8 images (n, channels, height, width), by the path that was learned for `task`.
 
-    The classes are `library.tasks[task].info["classes"]`, in the order of the logits. All is computed on the CPU.
+    The classes are `library.tasks[task].info["classes"]`, in the order of the logits. These are float32 and on the CPU,
+    wherever they were computed; another kind of device rounds otherwise.
     """
     entry = _entry(library, task)
     if not isinstance(images, Tensor) or images.dtype != torch.uint8:
@@ -30,10 +32,13 @@ def predict(library: Library, task: str, images: Tensor) -> Tensor:
     shape = entry.info["image"]
     if list(images.shape[1:]) != shape:
         raise InputError(f"task {task!r} takes images of shape {shape}, not {list(images.shape[1:])}; scale them.")
-    mean, std = (tensor(entry.info[key]).view(-1, 1, 1) for key in ("mean", "std"))
-    network, states = network_of(library, task), library.states(task)
-    parts = torch.split(images.cpu(), AT_ONCE)
-    return torch.cat([network.forward(states, normalise(part, mean, std)) for part in parts])
+    there = named(device)
+    mean, std = (tensor(entry.info[key], device=there).view(-1, 1, 1) for key in ("mean", "std"))
+    network = network_of(library, task)
+    states = [{name: each.to(there) for name, each in state.items()} for state in library.states(task)]
+    parts = torch.split(images, AT_ONCE)
+    with as_in_runs(device):
+        return torch.cat([network.forward(states, normalise(part.to(there), mean, std)).cpu() for part in parts])
 
 
 def pictures(library: Library, task: str, paths: Iterable[Path | str]) -> Tensor:
