@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -301,6 +302,24 @@ def test_the_usual_backbone_and_protocol() -> None:
     assert Settings.of("s_in_mini", "mntdp-d", 2) == Settings("s_in_mini", "mntdp-d", "tiny", "quick", 2)
     assert Settings.of("permuted_mnist", "finetune").backbone == "fc"
     assert replace(Settings.of("s_minus", "mntdp-d"), seed=3).folder_name.endswith("seed3")
+
+
+@pytest.mark.parametrize("name", ["a/../b c", "..", "a/b", "", "a b", "[a]"])
+@pytest.mark.parametrize("field", ["stream", "learner", "backbone", "protocol"])
+def test_what_names_a_run_does_not_lead_out_of_its_place(field: str, name: str) -> None:
+    with pytest.raises(InputError, match=f"{re.escape(repr(name))} cannot name a run's folder"):
+        _ = replace(settings("mine"), **{field: name}).folder_name  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["mntdp-d[nearest,suffix+prefix1]", "finetune[lr=0.001]", "s_long@paper", "größer"])
+def test_own_learners_may_be_named_after_their_values(name: str) -> None:
+    assert settings(name).folder_name == f"small_mini--{name}--tiny--test--seed0"
+
+
+def test_nothing_is_written_where_a_name_leads_elsewhere(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot name a run's folder"):
+        run(settings("a/../../b"), tmp_path / "runs", own_learner=Ends(kill=False))
+    assert not list(tmp_path.iterdir())
 
 
 def test_permuted_pixels_are_not_moved() -> None:

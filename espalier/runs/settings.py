@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from espalier.files import check_name
 from espalier.nets import split_name
 
 HAT_WIDE, HAT_WIDE_LONG = 2.5, 6.5  # how much wider than HAT's the networks of hat-wide are
@@ -37,6 +38,8 @@ class Settings:
 
     @property
     def folder_name(self) -> str:
+        for name in (self.stream, self.learner, self.backbone, self.protocol):
+            check_name(name)
         return f"{self.stream}--{self.learner}--{self.backbone}--{self.protocol}--seed{self.seed}"
 
 
