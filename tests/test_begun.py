@@ -9,6 +9,7 @@ import pytest
 
 from espalier import DataFolder, InputError
 from espalier.learners import Learned, Lesson, MntdpD, Prior
+from espalier.learners.finetune import Finetune
 from espalier.library import Library
 from espalier.runs import Moment, run
 from espalier.streams import TaskSpec
@@ -18,9 +19,18 @@ from tests.small_streams import install, noise, settings
 install()
 
 
-def test_a_finished_run_of_another_learner_is_not_taken_for_this_one(uninterrupted: Path) -> None:
-    with pytest.raises(InputError, match="begun with other settings"):
-        run(settings("mntdp-d"), uninterrupted.parent, own_learner=MntdpD(Prior("random")))
+def test_a_finished_run_of_another_learner_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    run(settings("mine"), tmp_path, own_learner=Finetune())
+    with pytest.raises(InputError, match=r"begun with other settings \(learner_details"):
+        run(settings("mine"), tmp_path, own_learner=MntdpD(Prior("random")))
+
+
+def test_the_name_of_a_known_learner_is_not_given_to_another(uninterrupted: Path, tmp_path: Path) -> None:
+    for own in (Finetune(), MntdpD(refit=True)):
+        with pytest.raises(InputError, match=r"'mntdp-d' names MntdpD\(\), not .*; give your learner another name"):
+            run(settings("mntdp-d"), tmp_path, own_learner=own)
+    assert not list(tmp_path.iterdir())
+    assert run(settings("mntdp-d"), uninterrupted.parent, own_learner=MntdpD())["learner"] == "mntdp-d"
 
 
 def test_a_run_begun_with_other_settings_is_refused(uninterrupted: Path, tmp_path: Path) -> None:
@@ -91,8 +101,8 @@ def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
             return "Second()"
 
         def learn(self, lesson: Lesson) -> Learned:
-            run(settings("independent"), tmp_path, own_learner=self)
+            run(settings("mine"), tmp_path, own_learner=self)
             raise AssertionError
 
     with pytest.raises(InputError, match=str(os.getpid())):
-        run(settings("independent"), tmp_path, own_learner=Second())
+        run(settings("mine"), tmp_path, own_learner=Second())

@@ -34,8 +34,8 @@ def permuted_stream(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
 
 
 STREAMS["permuted_small_mini"] = (permuted_stream, "for tests")
-UNEQUAL = Settings("unequal_mini", "er", "tiny", "test")
-PERMUTED = Settings("permuted_small_mini", "er", "fc-x0.05", "test")
+UNEQUAL = Settings("unequal_mini", "small-er", "tiny", "test")
+PERMUTED = Settings("permuted_small_mini", "small-er", "fc-x0.05", "test")
 
 
 # The wide head.

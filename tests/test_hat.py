@@ -314,8 +314,8 @@ LEARNER = Hat((1e-2, 1e-3))
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Library]:
     out = tmp_path_factory.mktemp("hat")
-    result = run(settings("hat"), out, own_learner=LEARNER)
-    return result, Library.open(out / settings("hat").folder_name / "library")
+    result = run(settings("small-hat"), out, own_learner=LEARNER)
+    return result, Library.open(out / settings("small-hat").folder_name / "library")
 
 
 def test_it_learns_and_forgets_nothing(finished: tuple[dict[str, Any], Library]) -> None:

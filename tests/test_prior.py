@@ -221,7 +221,7 @@ def test_a_past_task_in_other_colours_is_found_when_recoloured(tmp_path: Path) -
     last = small("shapes", background="blue", **looks | {"train": 10, "val": 30})
     STREAMS["recoloured_mini"] = (lambda name, seed, data: [first, small("letters", size=16), last], "for this test")
     PROTOCOLS["test"] = replace(PROTOCOL, max_epochs=12)
-    asked = settings("mntdp-d", stream="recoloured_mini")
+    asked = settings("mine", stream="recoloured_mini")
     try:
         run(asked, tmp_path, own_learner=MntdpD(Prior("nearest-recoloured"), Space((("suffix", 1),))))
     finally:

@@ -217,7 +217,7 @@ def three(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
 
 
 STREAMS["three_mini"] = (three, "for tests")
-ASKED = settings("rcl", stream="three_mini", backbone="fc-x0.02")
+ASKED = settings("small-rcl", stream="three_mini", backbone="fc-x0.02")
 
 
 @pytest.fixture(scope="module")

@@ -365,6 +365,13 @@ def test_a_run_is_known_by_what_is_not_usual_about_its_learner() -> None:
     assert described("an own learner") == "'an own learner'"
 
 
+@pytest.mark.parametrize("own", [Ends, "mntdp-d", 3])
+def test_what_is_no_learner_is_refused(own: Any, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"is no learner; give an object that has a method learn\(lesson\)"):
+        run(settings("mine"), tmp_path, own_learner=own)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_learner_that_does_not_tell_its_values_is_refused(tmp_path: Path) -> None:
     class Mine:
         def learn(self, lesson: Lesson) -> Learned:

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from espalier.data.folder import DataFolder
-from espalier.learners import Learner, entry
+from espalier.errors import InputError
+from espalier.learners import LEARNERS, Learner, entry
+from espalier.learners.options import described
 from espalier.runs.loop import run_in
 from espalier.runs.order import Order, Watch
 from espalier.runs.settings import Settings
@@ -66,6 +68,20 @@ def _order(
     watch: Watch = lambda moment: None,
     own_learner: Learner | None = None,
 ) -> Order:
-    learner = entry(settings.learner).learner if own_learner is None else own_learner
-    tasks = stream(settings.stream, settings.seed, data)
+    learner, tasks = _learner(settings, own_learner), stream(settings.stream, settings.seed, data)
     return Order(out / settings.folder_name, settings, learner, tasks, device, watch)
+
+
+def _learner(settings: Settings, own: Learner | None) -> Learner:
+    """A name that the paper's figures stand beside in tables is that of the paper's learner, with its values."""
+    if own is None:
+        return entry(settings.learner).learner
+    if isinstance(own, type) or not hasattr(own, "learn"):
+        raise InputError(f"{own!r} is no learner; give an object that has a method learn(lesson).")
+    known = LEARNERS.get(settings.learner)
+    if known is not None and described(own) != described(known.learner):
+        raise InputError(
+            f"{settings.learner!r} names {described(known.learner)}, not {described(own)}; give your learner another "
+            f"name in its settings."
+        )
+    return own
