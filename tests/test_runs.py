@@ -29,7 +29,7 @@ from espalier.runs.hardware import code
 from espalier.runs.many import run_many
 from espalier.runs.records import read_records
 from espalier.streams import stream
-from espalier.training import Job
+from espalier.training import Copy, Fresh, Job, Reuse
 from espalier.training.cost import forward_flops
 from espalier.training.job import augmented
 from tests.small_streams import PROTOCOL, install, settings
@@ -322,6 +322,11 @@ def test_nothing_is_written_where_a_name_leads_elsewhere(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+def test_a_run_is_not_asked_for_by_names_alone() -> None:
+    with pytest.raises(InputError, match=r"'small_mini' is no Settings; give run what Settings\.of"):
+        run("small_mini", "mntdp-d")  # type: ignore[arg-type]
+
+
 def test_permuted_pixels_are_not_moved() -> None:
     """A crop would move pixels whose neighbours are elsewhere; the plain images of the same task are moved."""
     rng = torch.Generator().manual_seed(0)
@@ -370,6 +375,50 @@ def test_what_is_no_learner_is_refused(own: Any, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is no learner; give an object that has a method learn\(lesson\)"):
         run(settings("mine"), tmp_path, own_learner=own)
     assert not list(tmp_path.iterdir())
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A learner with a mistake in what it does for the second task."""
+
+    mistake: str
+
+    def learn(self, lesson: Lesson) -> Learned:
+        fresh = (Fresh(),) * len(lesson.backbone.blocks)
+        if not lesson.library.tasks:
+            return lesson.keep_best([fresh])
+        wrong: dict[str, Any] = {
+            "none": [],
+            "short": [fresh, fresh[1:]],
+            "long": [(*fresh, Fresh())],
+            "unknown": [(Reuse("t9.stem"), *fresh[1:])],
+            "copied": [(Copy("t9.stem"), *fresh[1:])],
+            "list": [list(fresh)],
+            "name": [("t1.stem", *fresh[1:])],
+            "bare": fresh,
+        }
+        if self.mistake in wrong:
+            return lesson.keep_best(wrong[self.mistake])
+        return None  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("forgotten", r"Wrong\.learn gave back None; let it return what lesson\.keep_best returns"),
+        ("none", "has no candidate for t2; let it give one or more"),
+        ("short", "for t2 has 4 slots, but tiny has 5 blocks; let the learner give one slot for each"),
+        ("long", "for t2 has 6 slots, but tiny has 5 blocks"),
+        ("unknown", r"names the module 't9\.stem', which there is not; .* from lesson\.paths"),
+        ("copied", r"names the module 't9\.stem', which there is not"),
+        ("list", r"^\[Fresh.* is no candidate; let the learner give tuples of Fresh"),
+        ("name", r"^\('t1\.stem'.* is no candidate"),
+        ("bare", r"^Fresh\(\) is no candidate"),
+    ],
+)
+def test_a_mistake_in_an_own_learner_is_told(mistake: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        run(settings("mine"), tmp_path, own_learner=Wrong(mistake))
 
 
 def test_a_learner_that_does_not_tell_its_values_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from espalier.errors import InputError
 from espalier.library import Change, Library, TaskEntry
 from espalier.nets import Backbone, Network, State
 from espalier.streams.task import Task
@@ -77,7 +78,8 @@ class Lesson:
 
         Slots name modules of the library, or of `states`, which goes first: states that a learner has made itself.
         """
-        states = states or {}
+        states, candidates = states or {}, list(candidates)
+        self._check(candidates, states)
         stored = {name: self.library.state(name) for name in modules_named(candidates) - set(states)}
         outcome = train(
             self.job({**stored, **states}, rules, backbone), candidates, settings or self.settings, self.progress
@@ -137,6 +139,28 @@ class Lesson:
             for name, entry in self.library.tasks.items()
         }
 
+    def _check(self, candidates: Sequence[Candidate], states: Mapping[str, State]) -> None:
+        """What a learner got wrong is told before anything is trained."""
+        if not candidates:
+            raise InputError(f"the learner has no candidate for {self.name}; let it give one or more.")
+        for candidate in candidates:
+            if not isinstance(candidate, tuple) or not all(isinstance(slot, Slot) for slot in candidate):
+                raise InputError(
+                    f"{candidate!r} is no candidate; let the learner give tuples of Fresh(), Reuse(module) and "
+                    f"Copy(module)."
+                )
+            if len(candidate) != len(self.backbone.blocks):
+                raise InputError(
+                    f"a candidate for {self.name} has {len(candidate)} slots, but {self.backbone.name} has "
+                    f"{len(self.backbone.blocks)} blocks; let the learner give one slot for each."
+                )
+        unknown = sorted(modules_named(candidates) - set(states) - set(self.library.modules))
+        if unknown:
+            raise InputError(
+                f"a candidate for {self.name} names the module {unknown[0]!r}, which there is not; let the learner "
+                f"take modules from lesson.paths()."
+            )
+
     def _blocks(self) -> Iterator[str]:
         return (block.name for block in self.backbone.blocks)
 
@@ -166,6 +190,16 @@ class Learner(Protocol):
     """A learner is a frozen dataclass of its hyper-parameters with this one method."""
 
     def learn(self, lesson: Lesson) -> Learned: ...
+
+
+def learned_by(learner: Learner, lesson: Lesson) -> Learned:
+    """What a learner makes of a lesson. One that somebody has just written may have forgotten to give it back."""
+    learned: object = learner.learn(lesson)
+    if not isinstance(learned, Learned):
+        raise InputError(
+            f"{type(learner).__name__}.learn gave back {learned!r}; let it return what lesson.keep_best returns."
+        )
+    return learned
 
 
 def all_fresh(lesson: Lesson) -> Candidate:

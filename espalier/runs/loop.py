@@ -19,7 +19,7 @@ from espalier.device import as_in_runs, named
 from espalier.errors import InputError
 from espalier.evaluation import accuracy, accuracy_on, average_accuracy, forgetting, lca, memory_mb, network_of, tflops
 from espalier.files import write_json
-from espalier.learners.lesson import Learned, Lesson, to_device
+from espalier.learners.lesson import Learned, Lesson, learned_by, to_device
 from espalier.library import Change, Library, TaskEntry
 from espalier.nets import Backbone, Block, backbone, split_name, tiles
 from espalier.runs.begun import SCHEMA, asked_for, check_begun, learned_in, result_of
@@ -255,7 +255,7 @@ class _Loop:
             progress,
             lambda event, what: self.records.append(event, task=name, **what),
         )
-        learned = self.order.learner.learn(lesson)
+        learned = learned_by(self.order.learner, lesson)
         seconds = round(time.perf_counter() - start if learned.seconds is None else learned.seconds, 2)
         change, path = learned.change, learned.change.tasks[name].path
         info = {**task_info(task, network, learned), "curve": self._curve(task, network, learned, path)}

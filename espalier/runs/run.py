@@ -32,6 +32,8 @@ def run(
 
     `own_learner` is used in place of the learner that `settings.learner` names.
     """
+    if not isinstance(settings, Settings):
+        raise InputError(f"{settings!r} is no Settings; give run what Settings.of(stream, learner) makes.")
     order, field = _order(settings, Path(out), data, device, watch, own_learner), _tuned(settings, own_learner)
     return run_in(order) if field is None else run_tuned(order, field)
 
