@@ -21,7 +21,7 @@ from tests.small_streams import install
 from tests.small_streams import settings as small_settings
 
 install()
-FULLY_CONNECTED = {"den", "rcl"}
+FULLY_CONNECTED = {name for name, known in LEARNERS.items() if known.backbone == "fc"}
 
 
 def settings(name: str) -> Settings:

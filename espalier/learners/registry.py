@@ -35,6 +35,8 @@ class Entry:
     keeps: str  # what it keeps in memory, and so what the metric counts
     forgets: bool = False
     measures_again: bool = False  # old tasks get other modules with the same answers, which is measured
+    backbone: str = "resnet"  # the usual one on the paper's streams; "fc": it knows no other
+    wider: tuple[float, float] = (1.0, 1.0)  # how many times the usual backbone: on most streams, and on s_long
     # A field whose value is chosen on the whole stream, from the protocol's `strengths`; the first task ignores it.
     tuned: str | None = None
 
@@ -120,6 +122,7 @@ HAT = Entry(
     "copies of the last task's blocks with new gates, a fresh head; four learning rates",
     "one network, and for every task a head, its gates and its batch-norm statistics",
     measures_again=True,
+    backbone="alexnet",
 )
 LEARNERS |= {
     "ewc": Entry(
@@ -164,15 +167,17 @@ LEARNERS |= {
         "a sparse head; the units connected to it retrained; new units if the loss stays high; drifted units split",
         "one network with all its units, a head per task, a time stamp per unit",
         forgets=True,
+        backbone="fc",
     ),
     "rcl": Entry(
         Rcl(),
         "a controller taught by reinforcement adds units to each layer for a task; fully connected nets only",
         "children of the last network, frozen, with 0 to 30 new units in each hidden layer and a new head",
         "the newest network, which holds all older ones, and a head per task",
+        backbone="fc",
     ),
     "hat": HAT,
-    "hat-wide": replace(HAT, does="hat with wider networks: 2.5 times, 6.5 times on s_long"),
+    "hat-wide": replace(HAT, does="hat with wider networks: 2.5 times, 6.5 times on s_long", wider=(2.5, 6.5)),
 }
 
 

@@ -5,9 +5,8 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from espalier.files import check_name
+from espalier.learners import LEARNERS
 from espalier.nets import split_name
-
-HAT_WIDE, HAT_WIDE_LONG = 2.5, 6.5  # how much wider than HAT's the networks of hat-wide are
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,15 @@ class Settings:
 
 
 def _usual_backbone(stream: str, learner: str, mini: bool) -> str:
-    """The paper's: a fully connected one for permuted images, and for learners that know no other; AlexNet for HAT.
-    On the mini streams they are small."""
-    if stream.startswith("permuted") or learner in ("den", "rcl"):
+    """The paper's: a fully connected one for permuted images, and for learners that know no other; else the learner's.
+    On the mini streams they are small. An own learner has what most have."""
+    known = LEARNERS.get(learner, LEARNERS["independent"])
+    if stream.startswith("permuted") or known.backbone == "fc":
         usual = "fc-x0.1" if mini else "fc"
-    elif mini:
-        usual = "tiny"
     else:
-        usual = "alexnet" if learner.startswith("hat") else "resnet"
-    if learner != "hat-wide":
+        usual = "tiny" if mini else known.backbone
+    wider = known.wider[stream.startswith("s_long")]
+    if wider == 1:
         return usual
     plain, factor = split_name(usual)
-    return f"{plain}-x{factor * (HAT_WIDE_LONG if stream.startswith('s_long') else HAT_WIDE):g}"
+    return f"{plain}-x{factor * wider:g}"
