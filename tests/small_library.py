@@ -2,7 +2,8 @@
 
 import torch
 
-from espalier.library import Change, Library, State, TaskEntry
+from espalier.library import Change, Library, TaskEntry
+from espalier.nets import State
 
 BLOCKS = ("stem", "head")
 

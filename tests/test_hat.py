@@ -21,13 +21,12 @@ from espalier.learners.hat import (
     is_own,
     limit,
     new_capacity,
-    numbers,
     random_embeddings,
     sharpness,
     used_units,
 )
 from espalier.library import Library
-from espalier.nets import Backbone, Block, Mode, State, backbone, is_buffer
+from espalier.nets import Backbone, Block, Mode, State, backbone, is_buffer, numbers
 from espalier.nets.backbone import BACKBONES
 from espalier.nets.gates import attention
 from espalier.nets.pieces import ConvPool, Dense, GlobalPool, Residual, Stem
@@ -182,13 +181,13 @@ def test_all_shared_tensors_of_every_backbone_have_their_free_shares(name: str) 
 def trunk_numbers(name: str, image: tuple[int, int, int]) -> tuple[int, int]:
     """Values that all tasks share, and those of each task's own."""
     states = trunk(backbone(name, image, 2))
-    shared = numbers({key: t for key, t in state.items() if not is_own(key)} for state in states)
-    return shared, numbers(states) - shared
+    shared = sum(numbers({key: t for key, t in state.items() if not is_own(key)}) for state in states)
+    return shared, sum(map(numbers, states)) - shared
 
 
 def paper_memory(name: str, image: tuple[int, int, int], classes: int, tasks: int) -> float:
     shared, own = trunk_numbers(name, image)
-    head = numbers([backbone(name, image, classes).blocks[-1].init(random(0))])
+    head = numbers(backbone(name, image, classes).blocks[-1].init(random(0)))
     return round(memory_mb(shared + tasks * (own + head)), 1)
 
 
@@ -332,5 +331,5 @@ def test_memory_counts_all_that_is_kept(finished: tuple[dict[str, Any], Library]
     result, library = finished
     used = {module for entry in library.tasks.values() for module in entry.path}
     assert len(used) == 4 + 4, "shared blocks and heads"
-    kept = numbers(library.state(module) for module in used) + numbers(library.extras().values())
+    kept = sum(map(numbers, [*map(library.state, used), *library.extras().values()]))
     assert result["metrics"]["memory_mb"] == pytest.approx(memory_mb(kept))

@@ -12,7 +12,8 @@ import torch
 
 from espalier.errors import InputError
 from espalier.files import digest
-from espalier.library import Change, Library, State, TaskEntry
+from espalier.library import Change, Library, TaskEntry
+from espalier.nets import State
 from tests.small_library import BLOCKS, change, commit, same, state
 
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from espalier import TaskSpec
 from espalier.data.folder import DataFolder
-from espalier.learners.rcl import BIAS, WEIGHT, Nursery, Rcl, cut, freedom, reward, shut, widened
+from espalier.learners.rcl import Nursery, Rcl, cut, freedom, reward, shut, widened
 from espalier.learners.rcl_controller import Controller
 from espalier.library import Library
-from espalier.nets import State, backbone, with_widths
+from espalier.nets import BIAS, WEIGHT, State, backbone, with_widths
 from espalier.runs import run
 from espalier.runs.records import read_records
 from espalier.streams.registry import STREAMS

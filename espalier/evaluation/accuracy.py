@@ -5,8 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from espalier.library import State
-from espalier.nets import Network
+from espalier.nets import Network, State
 from espalier.streams.task import Split, Task
 from espalier.streams.transforms import normalise
 

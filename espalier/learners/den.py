@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from espalier.errors import InputError
 from espalier.learners.den_parts import (
     B,
     Net,
@@ -37,8 +36,7 @@ from espalier.learners.den_parts import (
 from espalier.learners.lesson import Learned, Lesson, to_device
 from espalier.learners.options import option
 from espalier.library import Change, TaskEntry, own_tensors
-from espalier.nets import Backbone, Mode, State, with_widths
-from espalier.nets.pieces import Dense
+from espalier.nets import Backbone, Mode, State, numbers, with_widths
 from espalier.training import Copy, Fresh, Reuse, Rules, Slot, Trained, best
 from espalier.training.cost import forward_flops
 from espalier.training.job import eval_batches
@@ -56,7 +54,7 @@ class Den:
     split_at: float = option(0.05, "σ: units whose incoming weights moved farther than this are split")
 
     def learn(self, lesson: Lesson) -> Learned:
-        _refuse_convolutions(lesson.backbone)
+        lesson.refuse_convolutions("den")
         if not lesson.library.tasks:
             return self._first(lesson)
         before = _trunk(lesson)
@@ -229,17 +227,8 @@ class Work:
         )
 
 
-def numbers(state: State) -> int:
-    return sum(tensor.numel() for tensor in state.values())
-
-
 def _filled(trained: Sequence[State | None], net: Sequence[State]) -> Net:
     return [net[depth] if state is None else state for depth, state in enumerate(trained)]
-
-
-def _refuse_convolutions(backbone: Backbone) -> None:
-    if not all(isinstance(piece, Dense) for block in backbone.blocks for piece in block.pieces):
-        raise InputError(f"den works with the fully connected backbone only, not {backbone.name!r}; use --backbone fc.")
 
 
 def _trunk(lesson: Lesson) -> Net:

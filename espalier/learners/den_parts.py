@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from espalier.nets import State
+from espalier.nets import BIAS, WEIGHT, State
 from espalier.nets.pieces import uniform
 
-W, B = "0.linear.weight", "0.linear.bias"
+W, B = WEIGHT, BIAS
 Net = list[State]
 
 

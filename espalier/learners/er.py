@@ -26,7 +26,7 @@ from espalier.learners.episodic import Memory, reservoir, ring
 from espalier.learners.lesson import Learned, Lesson, Path, all_fresh, paper_flops, to_device
 from espalier.learners.options import option
 from espalier.library import Change, TaskEntry
-from espalier.nets import State, backbone
+from espalier.nets import BIAS, State, backbone, numbers
 from espalier.training import Copy, Rules, Trained, best
 from espalier.training.rules import Outputs
 
@@ -54,9 +54,9 @@ class Er:
         memory = memory.after(lesson.task, self._chosen(lesson, memory))
         lesson.record("memory", {"images": len(memory)})
         # All blocks were trained, so the modules in use are the new ones.
-        numbers = kept_numbers([state for _, state in learned.change.modules.values()], memory)
+        kept = kept_numbers([state for _, state in learned.change.modules.values()], memory)
         change = replace(learned.change, extras={EXTRA: memory.state()})
-        return replace(learned, change=change, memory=numbers)
+        return replace(learned, change=change, memory=kept)
 
     def _chosen(self, lesson: Lesson, memory: Memory) -> Tensor:
         """What to remember after the task: counts the images held before, then the task's own."""
@@ -147,7 +147,7 @@ def cut(head: State, part: Outputs) -> State:
 
 
 def _width(head: State) -> int:
-    return len(head["0.linear.bias"])
+    return len(head[BIAS])
 
 
 def _with_own_head(chosen: Trained, part: Outputs) -> Trained:
@@ -162,4 +162,4 @@ def _with_own_head(chosen: Trained, part: Outputs) -> Trained:
 
 def kept_numbers(states: Iterable[State], memory: Memory) -> int:
     """As the paper counts memory: the network's values, and of each image its pixels, its label and its task."""
-    return sum(tensor.numel() for state in states for tensor in state.values()) + memory.numbers()
+    return sum(map(numbers, states)) + memory.numbers()

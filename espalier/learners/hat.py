@@ -25,7 +25,7 @@ from espalier.errors import InputError
 from espalier.learners.lesson import Learned, Lesson, paper_flops
 from espalier.learners.options import option
 from espalier.library import Change, TaskEntry, own_tensors
-from espalier.nets import Backbone, Block, Mode, State, is_buffer
+from espalier.nets import Backbone, Block, Mode, State, is_buffer, numbers
 from espalier.nets.gates import attention
 from espalier.training import Candidate, Copy, Fresh, Rules, Setting, Trained, best
 from espalier.training.rules import Stacks
@@ -126,11 +126,8 @@ def _change(lesson: Lesson, chosen: Trained, owned: Mapping[str, State]) -> Chan
 def _numbers_kept(lesson: Lesson, change: Change) -> int:
     """The shared weights once, and of every task its head and its own tensors."""
     heads = [lesson.library.modules[entry.path[-1]].numbers for entry in lesson.library.tasks.values()]
-    return sum(heads) + numbers(state for _, state in change.modules.values()) + numbers((change.extras or {}).values())
-
-
-def numbers(states: Iterable[State]) -> int:
-    return sum(tensor.numel() for state in states for tensor in state.values())
+    new = [state for _, state in change.modules.values()]
+    return sum(heads) + sum(map(numbers, [*new, *(change.extras or {}).values()]))
 
 
 def embedding_name(place: str) -> str:

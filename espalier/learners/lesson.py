@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 from espalier.errors import InputError
 from espalier.library import Change, Library, TaskEntry
-from espalier.nets import Backbone, Network, State
+from espalier.nets import BIAS, Backbone, Network, State
+from espalier.nets.pieces import Dense
 from espalier.streams.task import Task
 from espalier.training import (
     Candidate,
@@ -64,7 +65,14 @@ class Lesson:
 
     def head_fits(self, path: Path) -> bool:
         """Whether the head of a path has as many outputs as this task has classes."""
-        return self.library.state(path[-1])["0.linear.bias"].shape[0] == self.task.n_classes
+        return len(self.library.state(path[-1])[BIAS]) == self.task.n_classes
+
+    def refuse_convolutions(self, learner: str) -> None:
+        if not all(isinstance(piece, Dense) for block in self.backbone.blocks for piece in block.pieces):
+            name = self.backbone.name
+            raise InputError(
+                f"{learner} works with the fully connected backbone only, not {name!r}; use --backbone fc."
+            )
 
     def train(
         self,

@@ -17,18 +17,17 @@ from dataclasses import dataclass, replace
 import torch
 import torch.nn.functional as F
 
-from espalier.errors import InputError
 from espalier.learners.lesson import Learned, Lesson, all_fresh, to_device
 from espalier.learners.options import option
 from espalier.learners.rcl_controller import Controller
 from espalier.library import Change, TaskEntry
-from espalier.nets import State, parameters, with_widths
+from espalier.nets import BIAS, WEIGHT, State, parameters, with_widths
 from espalier.nets.pieces import uniform
 from espalier.training import Candidate, Copy, Rules, Setting, Trained, best
 from espalier.training.cost import forward_flops
 
 Added = tuple[int, ...]  # new units of each hidden layer
-WEIGHT, BIAS, GATE = "0.linear.weight", "0.linear.bias", "0.gate"
+GATE = "0.gate"
 
 
 @dataclass(frozen=True)
@@ -40,9 +39,7 @@ class Rcl:
     controller_lr: float = option(0.03, "learning rate of the controller")
 
     def learn(self, lesson: Lesson) -> Learned:
-        if lesson.backbone.plain_name != "fc":
-            name = lesson.backbone.name
-            raise InputError(f"rcl works with the fully connected backbone only, not {name!r}; use --backbone fc.")
+        lesson.refuse_convolutions("rcl")
         if not lesson.library.tasks:
             learned = lesson.keep_best([all_fresh(lesson)])
             return replace(learned, memory=sum(parameters(state) for _, state in learned.change.modules.values()))

@@ -1,5 +1,5 @@
-"""The library: all modules, and the path of every task, on disk. Knows nothing about networks or training."""
+"""The library: all modules, and the path of every task, on disk. Of networks it knows states alone."""
 
-from espalier.library.library import Change, Library, ModuleEntry, State, TaskEntry, own_tensors
+from espalier.library.library import Change, Library, ModuleEntry, TaskEntry, own_tensors
 
-__all__ = ["Change", "Library", "ModuleEntry", "State", "TaskEntry", "own_tensors"]
+__all__ = ["Change", "Library", "ModuleEntry", "TaskEntry", "own_tensors"]

@@ -1,4 +1,4 @@
-"""The library: modules that never change, and the path of every task. Knows nothing about networks or training.
+"""The library: modules that never change, and the path of every task. Of networks it knows states alone.
 
 A folder holds `library.json` and one safetensors file per module. New files are written first; replacing
 `library.json` is the one moment at which all of a change becomes visible. Readers need no lock.
@@ -13,9 +13,10 @@ from espalier.errors import InputError
 from espalier.files import sync
 from espalier.library.index import FILE, Index, ModuleEntry, TaskEntry, check_name, plain, read_index, write_index
 from espalier.library.lock import write_lock
-from espalier.library.store import SUFFIX, State, checksum, count, encode, file_name, keep, read
+from espalier.library.store import SUFFIX, checksum, encode, file_name, keep, read
+from espalier.nets import State, numbers
 
-__all__ = ["Change", "Library", "ModuleEntry", "State", "TaskEntry", "own_tensors"]
+__all__ = ["Change", "Library", "ModuleEntry", "TaskEntry", "own_tensors"]
 
 
 @dataclass(frozen=True)
@@ -164,9 +165,9 @@ class Library:
     def _read_module(self, entry: ModuleEntry) -> State:
         cure = f"restore it from a copy; tasks that do not use module {entry.name!r} are not affected"
         state = read(self.folder / entry.file, entry.sha256, cure)
-        if count(state) != entry.numbers:
+        if numbers(state) != entry.numbers:
             raise InputError(
-                f"{self.folder / FILE} is damaged (module {entry.name!r} holds {count(state)} numbers, "
+                f"{self.folder / FILE} is damaged (module {entry.name!r} holds {numbers(state)} numbers, "
                 f"not {entry.numbers}); restore it from a copy."
             )
         return state
@@ -197,7 +198,7 @@ def _apply(change: Change, index: Index) -> tuple[Index, dict[str, bytes]]:
         if name in modules:
             raise ValueError(f"there is a module {name!r} already, and modules never change")
         content = _encode(state, f"module {name!r}")
-        modules[name] = ModuleEntry.of(name, block, checksum(content), count(state))
+        modules[name] = ModuleEntry.of(name, block, checksum(content), numbers(state))
         files[modules[name].file] = content
     for name, task in change.tasks.items():
         if name != task.name:

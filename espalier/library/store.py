@@ -13,8 +13,7 @@ from safetensors.torch import load, save
 
 from espalier.errors import InputError
 from espalier.files import digest, sync, write_bytes
-
-State = dict[str, torch.Tensor]  # one module: its parameters and batch-norm buffers by name, sorted
+from espalier.nets import State
 
 DTYPES = (torch.float32, torch.float64, torch.int64, torch.uint8)
 SUFFIX = ".safetensors"
@@ -26,11 +25,6 @@ def file_name(name: str, sha256: str) -> str:
 
 def checksum(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def count(state: Mapping[str, torch.Tensor]) -> int:
-    """How many numbers a state holds."""
-    return sum(tensor.numel() for tensor in state.values())
 
 
 def encode(state: Mapping[str, torch.Tensor]) -> bytes:

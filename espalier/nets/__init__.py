@@ -1,11 +1,23 @@
 """Networks as lists of blocks, each block for one member or for many side by side."""
 
-from espalier.nets.backbone import BACKBONES, Backbone, Block, Network, backbone, parameters, split_name, with_widths
-from espalier.nets.pieces import EVAL, Mode, State, is_buffer
+from espalier.nets.backbone import (
+    BACKBONES,
+    Backbone,
+    Block,
+    Network,
+    backbone,
+    numbers,
+    parameters,
+    split_name,
+    with_widths,
+)
+from espalier.nets.pieces import BIAS, EVAL, WEIGHT, Mode, State, is_buffer
 
 __all__ = [
     "BACKBONES",
+    "BIAS",
     "EVAL",
+    "WEIGHT",
     "Backbone",
     "Block",
     "Mode",
@@ -13,6 +25,7 @@ __all__ = [
     "State",
     "backbone",
     "is_buffer",
+    "numbers",
     "parameters",
     "split_name",
     "with_widths",

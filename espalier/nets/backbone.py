@@ -130,6 +130,11 @@ def with_widths(net: Backbone, hidden: Sequence[int]) -> Backbone:
     return replace(net, blocks=tuple(blocks))
 
 
+def numbers(state: State) -> int:
+    """How many values a state holds, parameters and buffers together."""
+    return sum(tensor.numel() for tensor in state.values())
+
+
 def parameters(state: State) -> int:
     """The number of trained values in a state."""
     return sum(tensor.numel() for name, tensor in state.items() if not is_buffer(name))

@@ -16,7 +16,7 @@ from espalier.nets import layers
 from espalier.nets.gates import gated, has_gate
 from espalier.nets.layers import Stack
 
-State = dict[str, Tensor]  # the tensors of one member
+State = dict[str, Tensor]  # the tensors of one module or member: parameters and buffers by name
 Shape = tuple[int, ...]  # of one image's activations: (channels, height, width) or (features,)
 
 
@@ -38,6 +38,7 @@ class Mode:
 
 
 EVAL = Mode()
+WEIGHT, BIAS = "0.linear.weight", "0.linear.bias"  # in the state of a block that is one dense layer, as heads are
 
 
 class Piece(Protocol):
