@@ -193,8 +193,8 @@ class Work:
     def learned(self, told: dict[str, object]) -> Learned:
         """The net for all tasks: old ones use its hidden layers too, gated to the units they know."""
         lesson, library, width = self.lesson, self.lesson.library, widths(self.net)
-        path = tuple(self.names())
-        modules = {name: (block, state) for name, block, state in zip(path, self.blocks, self.net, strict=True)}
+        modules = lesson.new_modules(self.net)
+        path = tuple(modules)
         tasks = {lesson.name: TaskEntry(lesson.name, path, {"units": width, **told})}
         extras = {own_tensors(lesson.name): self._gates(width)}
         heads = numbers(self.net[-1])

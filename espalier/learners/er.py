@@ -105,7 +105,7 @@ def _change(lesson: Lesson, path: Path, parts: Mapping[str, Outputs], chosen: Tr
     *trunk, heads = (state for state in chosen.states if state is not None)
     *blocks, last = (block.name for block in lesson.backbone.blocks)
     new = {old: f"{lesson.name}.{block}" for old, block in zip(path, (*blocks, last), strict=True)}
-    modules = {f"{lesson.name}.{block}": (block, state) for block, state in zip(blocks, trunk, strict=True)}
+    modules = lesson.new_modules([*trunk, None])
     for name, entry in lesson.library.tasks.items():
         new.setdefault(entry.path[-1], f"{lesson.name}.{last}.{name}")
     modules |= {new[head]: (last, cut(heads, part)) for head, part in parts.items()}

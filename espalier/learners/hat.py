@@ -106,11 +106,8 @@ def _change(lesson: Lesson, chosen: Trained, owned: Mapping[str, State]) -> Chan
     """New shared modules, which all tasks use from now on; the task's head, embeddings and statistics."""
     net, name = lesson.backbone, lesson.name
     states = [{key: t.cpu() for key, t in state.items()} for state in chosen.states if state is not None]
-    path = tuple(f"{name}.{block.name}" for block in net.blocks)
-    modules = {
-        module: (block.name, {key: t for key, t in state.items() if not is_own(key)})
-        for module, block, state in zip(path, net.blocks, states, strict=True)
-    }
+    modules = lesson.new_modules([{key: t for key, t in state.items() if not is_own(key)} for state in states])
+    path = tuple(modules)
     own = {
         f"{block.name}/{key}": t
         for block, state in zip(net.blocks, states, strict=True)

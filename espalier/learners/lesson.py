@@ -129,16 +129,16 @@ class Lesson:
         path = tuple(
             self._module_name(slot, b) for slot, b in zip(chosen.member.candidate, self._blocks(), strict=True)
         )
-        modules = {
-            module: (block, state)
-            for module, block, state in zip(path, self._blocks(), chosen.states, strict=True)
-            if state is not None
-        }
         entries = {self.name: TaskEntry(self.name, path, {})}
         if replace_copied:
             entries |= self._repointed(chosen.member.candidate, path)
         flops = paper_flops(outcome.results, chosen.member.setting, self.backbone)
-        return Learned(chosen, Change(modules, entries), flops, outcome.flops)
+        return Learned(chosen, Change(self.new_modules(chosen.states), entries), flops, outcome.flops)
+
+    def new_modules(self, states: Sequence[State | None]) -> dict[str, tuple[str, State]]:
+        """This task's modules, for a change of the library: one for each block that has a state."""
+        own = zip(self._blocks(), states, strict=True)
+        return {f"{self.name}.{block}": (block, state) for block, state in own if state is not None}
 
     def _repointed(self, candidate: Candidate, path: Path) -> dict[str, TaskEntry]:
         new = {slot.module: module for slot, module in zip(candidate, path, strict=True) if isinstance(slot, Copy)}

@@ -22,11 +22,7 @@ class Pnn:
         network = Columns(lesson.backbone, earlier)
         outcome = lesson.fit(job, ColumnModel(job, network, lesson.settings))
         chosen = best(outcome.results)
-        modules = {
-            f"{lesson.name}.{block.name}": (block.name, state)
-            for block, state in zip(lesson.backbone.blocks, chosen.states, strict=True)
-            if state is not None
-        }
+        modules = lesson.new_modules(chosen.states)
         # `network_of` looks up the columns to put beside this task's when it is to predict.
         entry = TaskEntry(lesson.name, tuple(modules), {"columns": list(earlier)})
         forward = column_flops(network, 1)[1]

@@ -58,13 +58,8 @@ class Rcl:
         chosen = best([tried[kept], *others])
         counted = list(tried.items()) + ([(kept, chosen)] if chosen is not tried[kept] else [])
         chosen = nursery.narrow(kept, chosen)
-        path = tuple(f"{lesson.name}.{block}" for block in nursery.blocks)
-        modules = {
-            module: (block, state)
-            for module, block, state in zip(path, nursery.blocks, chosen.states, strict=True)
-            if state is not None
-        }
-        change = Change(modules, {lesson.name: TaskEntry(lesson.name, path, {"added": list(kept)})})
+        modules = lesson.new_modules(chosen.states)
+        change = Change(modules, {lesson.name: TaskEntry(lesson.name, tuple(modules), {"added": list(kept)})})
         paper_flops = sum(result.samples * nursery.forward_flops(child) for child, result in counted)
         memory = last.info["memory"] + nursery.new_numbers(kept)
         return Learned(chosen, change, paper_flops, nursery.flops, memory)
