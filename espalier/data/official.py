@@ -3,9 +3,8 @@
 Only facts; downloading is `fetch`, the formats are `idx`, `cifar`, `svhn` and `dtd`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +20,12 @@ class OfficialFile:
     urls: tuple[str, ...]
 
 
+class Reader(Protocol):
+    def __call__(
+        self, folder: Path, name: str, class_names: tuple[str, ...], official: Mapping[str, int]
+    ) -> Dataset: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Official:
     name: str
@@ -29,38 +34,14 @@ class Official:
     class_names: tuple[str, ...]
     counts: Mapping[str, int]  # images of each split
     licence: str
-    read: Callable[[Path], Dataset]
+    reader: Reader
 
-
-class Reader(Protocol):
-    def __call__(
-        self, folder: Path, name: str, class_names: tuple[str, ...], official: Mapping[str, int]
-    ) -> Dataset: ...
+    def read(self, folder: Path) -> Dataset:
+        return self.reader(folder, self.name, self.class_names, self.counts)
 
 
 def _file(name: str, size: int, md5: str, *folders: str) -> OfficialFile:
     return OfficialFile(name, size, md5, tuple(folder + name for folder in folders))
-
-
-def _official(
-    reader: Reader,
-    *,
-    name: str,
-    title: str,
-    files: tuple[OfficialFile, ...],
-    class_names: tuple[str, ...],
-    counts: Mapping[str, int],
-    licence: str,
-) -> Official:
-    return Official(
-        name=name,
-        title=title,
-        files=files,
-        class_names=class_names,
-        counts=counts,
-        licence=licence,
-        read=partial(reader, name=name, class_names=class_names, official=counts),
-    )
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -118,8 +99,8 @@ _CIFAR = ("https://www.cs.toronto.edu/~kriz/",)
 _DTD = ("https://www.robots.ox.ac.uk/~vgg/data/dtd/download/", "https://thor.robots.ox.ac.uk/datasets/dtd/")
 
 _ALL = (
-    _official(
-        idx.read,
+    Official(
+        reader=idx.read,
         name="mnist",
         title="MNIST",
         files=(
@@ -132,8 +113,8 @@ _ALL = (
         counts={"train": 60000, "test": 10000},
         licence="CC BY-SA 3.0 (as usually given)",
     ),
-    _official(
-        idx.read,
+    Official(
+        reader=idx.read,
         name="fashion-mnist",
         title="Fashion-MNIST",
         files=(
@@ -146,8 +127,8 @@ _ALL = (
         counts={"train": 60000, "test": 10000},
         licence="MIT",
     ),
-    _official(
-        svhn.read,
+    Official(
+        reader=svhn.read,
         name="svhn",
         title="SVHN (cropped digits)",
         files=(
@@ -158,8 +139,8 @@ _ALL = (
         counts={"train": 73257, "test": 26032},
         licence="non-commercial use only",
     ),
-    _official(
-        cifar.read,
+    Official(
+        reader=cifar.read,
         name="cifar10",
         title="CIFAR-10",
         files=(_file("cifar-10-binary.tar.gz", 170052171, "c32a1d4ab5d03f1284b67883e8d87530", *_CIFAR),),
@@ -167,8 +148,8 @@ _ALL = (
         counts={"train": 50000, "test": 10000},
         licence="none stated; cite Krizhevsky 2009",
     ),
-    _official(
-        cifar.read,
+    Official(
+        reader=cifar.read,
         name="cifar100",
         title="CIFAR-100",
         files=(_file("cifar-100-binary.tar.gz", 168513733, "03b5dce01913d631647c71ecec9e9cb8", *_CIFAR),),
@@ -176,8 +157,8 @@ _ALL = (
         counts={"train": 50000, "test": 10000},
         licence="none stated; cite Krizhevsky 2009",
     ),
-    _official(
-        dtd.read,
+    Official(
+        reader=dtd.read,
         name="dtd",
         title="Describable Textures (DTD)",
         files=(_file("dtd-r1.0.1.tar.gz", 625239812, "fff73e5086ae6bdbea199a49dfb8a4c1", *_DTD),),
