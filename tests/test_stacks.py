@@ -13,7 +13,7 @@ from espalier.training import Candidate, Job, Member, Outcome, Setting, fit, tra
 from espalier.training.cost import own_macs
 from espalier.training.job import FAST, SLOW, Speed
 from espalier.training.model import TrieModel
-from espalier.training.stacks import largest_layer, stacks
+from espalier.training.stacks import largest_layer, together
 from espalier.training.train import Progress, _Run
 from tests.nets_help import RATES, candidate, doubles, job, quiet, same_results, task
 
@@ -44,7 +44,7 @@ def test_stacks_have_as_many_members_as_there_is_room_for(
     """Two need 20 × 3, two 20 × 32, two 20 × 512."""
     members = [Member(candidate(code, TINY), rate) for code in ("aaaa.", "aaa..", ".....") for rate in RATES]
     monkeypatch.setattr("espalier.training.stacks.IN_CACHE", room)
-    found = stacks(job(), members, 20)
+    found = together(job(), members, 20)
     assert [len(stack) for stack in found] == wanted
     assert [member for stack in found for member in stack] == members
 

@@ -13,7 +13,7 @@ from espalier.streams import stream
 from espalier.training import Candidate, Job, Member, describe, fit, protocol, train
 from espalier.training.model import TrieModel
 from espalier.training.plain import train_one_by_one
-from espalier.training.stacks import stacks
+from espalier.training.stacks import together
 
 SPACES = {"mntdp-d": (suffix,), "mntdp-d-plus": (suffix, prefix, warm)}
 EPOCHS = 10
@@ -55,7 +55,7 @@ def compare(case: Case) -> Comparison:
     """The candidates of a learner on the last task of s_minus_mini, around the path of a network of random weights."""
     job, candidates = _job(case)
     members = _members(job, candidates)
-    count = len(stacks(job, members, case.batch))
+    count = len(together(job, members, case.batch))
     measured: dict[str, Measured] = {}
     for way in (TRIE, *([ONE_STACK] if count > 1 else []), ONE_BY_ONE):
         with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:

@@ -19,8 +19,9 @@ IN_CACHE = 4 << 20  # values: 16 MiB, where the last level of a cache has 32
 ON_GPU = 1 << 29  # values: a gigabyte in bfloat16, which keeps it busy while the next part is asked for
 
 
-def stacks(job: Job, members: Sequence[Member], batch: int) -> list[list[Member]]:
-    """In their order, as many in each as have room for the values of their largest layers together, or one."""
+def together(job: Job, members: Sequence[Member], batch: int) -> list[list[Member]]:
+    """Members that are trained as one: in their order, as many as have room for the values of their largest layers, or
+    one."""
     most = IN_CACHE if job.device.type == "cpu" else math.inf
     found: list[list[Member]] = []
     left = 0.0

@@ -21,7 +21,7 @@ from espalier.training.job import Job, eval_batches
 from espalier.training.judge import Judge
 from espalier.training.model import Model, TrieModel
 from espalier.training.renewal import Pair, Renewal
-from espalier.training.stacks import stacks
+from espalier.training.stacks import together
 from espalier.training.trie import Cell, take_rows
 
 CURVE = 5  # the learning curve is taken after 0 … 5 steps
@@ -65,7 +65,7 @@ def train(job: Job, candidates: Sequence[Candidate], settings: Sequence[Setting]
 
 def _fit_in_turn(job: Job, members: Sequence[Member], progress: Progress) -> Outcome:
     """One stack after another. A stack for which there is not enough memory is cut into halves."""
-    waiting = stacks(job, members, min(job.protocol.batch, len(job.task.train)))
+    waiting = together(job, members, min(job.protocol.batch, len(job.task.train)))
     done: list[Outcome] = []
     while waiting:
         stack = waiting.pop(0)
