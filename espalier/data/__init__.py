@@ -3,7 +3,7 @@
 from espalier.data.folder import DataFolder
 from espalier.data.imageset import Dataset, ImageSet
 from espalier.data.own import as_dataset, from_csv, from_folder
-from espalier.data.pack import read_pack, verify_pack, write_pack
+from espalier.data.pack import read_pack, write_pack
 
 __all__ = [
     "DataFolder",
@@ -13,6 +13,5 @@ __all__ = [
     "from_csv",
     "from_folder",
     "read_pack",
-    "verify_pack",
     "write_pack",
 ]

@@ -1,20 +1,9 @@
 """Networks as lists of blocks, each block for one member or for many side by side."""
 
-from espalier.nets.backbone import (
-    BACKBONES,
-    Backbone,
-    Block,
-    Network,
-    backbone,
-    numbers,
-    parameters,
-    split_name,
-    with_widths,
-)
+from espalier.nets.backbone import Backbone, Block, Network, backbone, numbers, parameters, split_name, with_widths
 from espalier.nets.pieces import BIAS, EVAL, WEIGHT, Mode, State, is_buffer
 
 __all__ = [
-    "BACKBONES",
     "BIAS",
     "EVAL",
     "WEIGHT",
