@@ -16,6 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from espalier.cli import app, main
+from espalier.cli.run import watching
 from espalier.data import DataFolder
 from espalier.runs import Moment, Settings, Watch
 from tests.official_files import write_mnist
@@ -307,3 +308,12 @@ def test_a_log_tells_the_tasks_of_each_run_and_how_far_it_is_now_and_then(
         assert f"s_pl_mini {learner}: task 1 of 5\n" in told.stderr
         later = f"s_pl_mini {learner}: task 1 of 5, 6 training, best 0.250, step 30 of 400 at most\n"
         assert (later in told.stderr) == (every < 0)
+
+
+def test_where_nothing_is_validated_no_best_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("espalier.cli.run.LOGGED_EVERY", -1.0)
+    with watching("s_pl_mini er") as watch:
+        watch(Moment(1, 5, 30, 400, 1))
+    assert capsys.readouterr().err == "s_pl_mini er: task 2 of 5, 1 training, step 30 of 400 at most\n"

@@ -155,7 +155,8 @@ def watching(title: str) -> Iterator[Watch]:
             share = moment.step / moment.most_steps if moment.most_steps else 0
             state = f"task {moment.task + 1} of {moment.tasks}"
             if moment.members:
-                state += f", {moment.members} training, best {moment.best:.3f}"
+                best = f", best {moment.best:.3f}" if moment.best else ""  # nothing is validated yet, or ever
+                state += f", {moment.members} training{best}"
             if not error_console.is_terminal and (moment.task != told or time.monotonic() - at > LOGGED_EVERY):
                 told, at = moment.task, time.monotonic()
                 steps = f", step {moment.step} of {moment.most_steps} at most" if moment.members else ""
