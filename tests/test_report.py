@@ -205,6 +205,13 @@ def test_hovering_tells_a_modules_size_and_users(tmp_path: Path) -> None:
     assert titles["t1.stem"].endswith("trained by t1 (set 1); used by t1, t2, t3")
 
 
+def test_a_module_that_is_named_after_no_task_belongs_to_its_first_user(tmp_path: Path) -> None:
+    paths = [("t1.stem", "t1.body", "t1.head"), ("all.stem", "t1.body", "t2.head"), ("all.stem", "t2.body", "t3.head")]
+    modules = one_run(tmp_path, paths=paths, stored=["all.body"]).modules
+    trained_by = {name: modules[name].trained_by for name in ("t1.body", "t2.body", "all.stem", "all.body")}
+    assert trained_by == {"t1.body": "t1", "t2.body": "t2", "all.stem": "t2", "all.body": "all"}
+
+
 def test_independent_has_no_links(tmp_path: Path) -> None:
     paths = [[f"t{i}.{block}" for block in BLOCKS] for i in (1, 2)]
     svg = library_svg(one_run(tmp_path, paths=paths))

@@ -1,13 +1,13 @@
 """Finished runs with their libraries, and one row of figures for each. Knows nothing about how they are shown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from espalier.errors import InputError
 from espalier.evaluation.metrics import transfer
-from espalier.library import Library, ModuleEntry
+from espalier.library import Library
 from espalier.report.records import Recorded, find_runs, home, read_recorded
 from espalier.runs.kept import by_task, kept_among
 from espalier.runs.records import Event
@@ -131,8 +131,9 @@ def read_run(folder: Path) -> Finished:
         for index, (name, entry) in enumerate(library.tasks.items())
     ]
     copies = _copies(recorded.events, library.blocks)
+    trained_by = _trainers(library.modules, tasks)
     modules = {
-        name: Module(name, entry.block, entry.numbers, _trainer(entry, tasks), _stored(copies.get(name), library))
+        name: Module(name, entry.block, entry.numbers, trained_by[name], _stored(copies.get(name), library))
         for name, entry in library.modules.items()
     }
     return Finished(folder, recorded.result, recorded.settings, recorded.events, tasks, library.blocks, modules)
@@ -143,11 +144,12 @@ def _stored(module: str | None, library: Library) -> str | None:
     return module if module in library.modules else None
 
 
-def _trainer(entry: ModuleEntry, tasks: Sequence[TaskColumn]) -> str:
+def _trainers(modules: Iterable[str], tasks: Sequence[TaskColumn]) -> dict[str, str]:
     """New modules are named after their task; any other belongs to its first user."""
-    named = entry.name.partition(".")[0]
-    users = [task.name for task in tasks if entry.name in task.path]
-    return named if any(task.name == named for task in tasks) or not users else users[0]
+    names = {task.name for task in tasks}
+    first_user = {module: task.name for task in reversed(tasks) for module in task.path}
+    named = {module: module.partition(".")[0] for module in modules}
+    return {module: name if name in names else first_user.get(module, name) for module, name in named.items()}
 
 
 def _copies(events: Sequence[Event], blocks: Sequence[str]) -> dict[str, str]:
