@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from espalier.evaluation import accuracy
 from espalier.evaluation.predictor import network_of
 from espalier.learners.repeat import Choice
 from espalier.library import Library
+from espalier.report import page, read_runs
 from espalier.runs import Moment, run
 from espalier.runs.chosen import chosen_in
 from espalier.runs.kept import kept_among
@@ -318,4 +320,21 @@ def test_tables_and_pages_tell_where_the_search_ran(plus: Path, tmp_path: Path) 
     assert "rebuilt from a run on NVIDIA X" in found.output
     found = CliRunner().invoke(app, ["page", str(tmp_path / "out"), "--out", str(tmp_path / "page.html")])
     assert found.exit_code == 0, found.output
-    assert "a run on gpu NVIDIA X, whose operations" in (tmp_path / "page.html").read_text()
+    assert "a run on gpu NVIDIA X</dd>" in (tmp_path / "page.html").read_text()
+
+
+def test_it_is_called_rebuilt_wherever_it_is_shown(plus: Path, tmp_path: Path) -> None:
+    rebuild(plus, tmp_path)
+    asked = ["small_mini", "mntdp-d-plus", "--backbone", "tiny", "--protocol", "test", "--out"]
+    words = "TFLOPs and seconds are those of the search"
+    for out, shown in ((tmp_path, True), (plus.parent, False)):
+        found = CliRunner().invoke(app, ["run", *asked, str(out)])
+        assert found.exit_code == 0, found.output
+        assert [words in found.output, "mntdp-d-plus, rebuilt" in found.output] == [shown, shown]
+    (again,) = read_runs(tmp_path)
+    html = " ".join(page([again], "x").split())
+    assert "mntdp-d-plus, rebuilt</a>" in html, "in the summary"
+    assert "<h2>mntdp-d-plus, rebuilt <" in html
+    assert html.count("TFLOPs and seconds are those of its search.") == 2
+    first = {key: value for key, value in again.settings.items() if key != "rebuilt_from"}
+    assert "rebuilt" not in page([replace(again, settings=first)], "x").lower()

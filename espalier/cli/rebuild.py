@@ -36,8 +36,7 @@ def rebuild(
         say(f"The run had learned {len(rebuilt.tasks)} of {rebuilt.of} tasks. This goes on with it:")
         say(_going_on(settings, out, data, device))
     else:
-        print_results([rebuilt.result])
-        say("Memory, TFLOPs and seconds are those of the search.")
+        print_results([rebuilt.result], [True])
     say(f"Run folder: {rebuilt.folder}")
 
 

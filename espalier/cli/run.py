@@ -14,10 +14,12 @@ from espalier.cli.console import DataOption, console, counter, error_console, no
 from espalier.errors import InputError
 from espalier.learners import entry
 from espalier.nets import split_name
+from espalier.report.records import learner_name
 from espalier.report.runs import tuned
 from espalier.runs import Moment, Settings, Watch
 from espalier.runs import run as do_run
 from espalier.runs.many import run_many
+from espalier.runs.result import read_table
 from espalier.streams import stream as make_stream
 
 LOGGED_EVERY = 60.0  # seconds
@@ -61,7 +63,7 @@ def run(
     results = (
         [_one(each, out, data, devices[0]) for each in asked] if alone else _many(asked, out, data, devices, count)
     )
-    print_results(results)
+    print_results(results, [_is_rebuilt(out / each.folder_name) for each in asked])
     for chosen in sorted({tuned(result) for result in results} - {""}):
         say(f"† {chosen} was chosen on the whole stream, with sight of the later tasks.")
     say(f"Run folder: {out / asked[0].folder_name}" if len(asked) == 1 else f"Run folders: {out}")
@@ -120,21 +122,28 @@ def _many(
     return [results[settings] for settings in asked]
 
 
-def print_results(results: list[dict[str, Any]]) -> None:
+def _is_rebuilt(run: Path) -> bool:
+    return (run / "run.json").is_file() and "rebuilt_from" in read_table(run / "run.json")
+
+
+def print_results(results: list[dict[str, Any]], rebuilt: list[bool]) -> None:
     columns = ("average accuracy", "forgetting", "LCA@5", "memory MB", "TFLOPs", "seconds")
     seeds = ["seed"] if len({result["seed"] for result in results}) > 1 else []
     names = [Column(name, no_wrap=True) for name in ("stream", "learner", *seeds)]
     table = Table(*names, *columns, box=None, pad_edge=False)
-    for result in results:
+    for result, again in zip(results, rebuilt, strict=True):
         m, of = result["metrics"], [str(result["seed"]) for _ in seeds]
         numbers = f"{m['avg_accuracy']:.3f}", f"{m['forgetting']:+.3f}", f"{m['lca']:.3f}", f"{m['memory_mb']:.2f}"
-        table.add_row(result["stream"], marked(result), *of, *numbers, f"{m['tflops']:.3g}", f"{result['seconds']:.0f}")
+        costs = f"{m['tflops']:.3g}", f"{result['seconds']:.0f}"
+        table.add_row(result["stream"], _marked(result, again), *of, *numbers, *costs)
     console.print(table)
+    if any(rebuilt):
+        say("Rebuilt: memory, TFLOPs and seconds are those of the search.")
 
 
-def marked(result: dict[str, Any]) -> str:
+def _marked(result: dict[str, Any], rebuilt: bool) -> str:
     """The learner's name, with a dagger if something was chosen on the whole stream."""
-    return f"{result['learner']} †" if tuned(result) else str(result["learner"])
+    return learner_name(result["learner"], rebuilt) + (" †" if tuned(result) else "")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from espalier.errors import InputError
 from espalier.files import write_bytes
 from espalier.report.picture import library_svg, module_users
 from espalier.report.records import part
-from espalier.report.runs import Finished, summary
+from espalier.report.runs import Finished, Row, summary
 
 
 def page(runs: Sequence[Finished], title: str) -> str:
@@ -23,9 +23,9 @@ def page(runs: Sequence[Finished], title: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"figure": _figure, "signed": _signed, "facts": _facts}
-    return environment.get_template("page.html").render(
-        title=title, rows=summary(runs), runs=[_section(run) for run in runs]
-    )
+    rows = summary(runs)
+    sections = [_section(run, row) for run, row in zip(runs, rows, strict=True)]
+    return environment.get_template("page.html").render(title=title, rows=rows, runs=sections)
 
 
 def write_page(runs: Sequence[Finished], path: Path, title: str) -> None:
@@ -36,10 +36,11 @@ def write_page(runs: Sequence[Finished], path: Path, title: str) -> None:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another place for the page.") from None
 
 
-def _section(run: Finished) -> dict[str, Any]:
+def _section(run: Finished, row: Row) -> dict[str, Any]:
     used = module_users(run)
     return {
         "run": run,
+        "row": row,
         "picture": Markup(library_svg(run)),  # all text in it is escaped there
         "places": len(run.tasks) * len(run.blocks),
         "used": len(used),

@@ -23,6 +23,11 @@ class Recorded:
     settings: dict[str, Any]
     events: list[Event]
 
+    @property
+    def rebuilt(self) -> bool:
+        """Whether it was done again from the records of another run."""
+        return "rebuilt_from" in self.settings
+
 
 def find_runs(folder: Path) -> list[Path]:
     """The folders of all finished runs in a folder and below it; runs that go on still are left out."""
@@ -84,6 +89,11 @@ def part(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
     """A table inside `run.json`; empty where it is missing."""
     value = settings.get(key)
     return value if isinstance(value, dict) else {}
+
+
+def learner_name(learner: str, rebuilt: bool) -> str:
+    """What tells a run and its rebuilding apart."""
+    return f"{learner}, rebuilt" if rebuilt else learner
 
 
 def task_titles(run: Recorded) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 from espalier.errors import InputError
 from espalier.evaluation.metrics import transfer
 from espalier.library import Library
-from espalier.report.records import Recorded, find_runs, home, read_recorded
+from espalier.report.records import Recorded, find_runs, home, learner_name, read_recorded
 from espalier.runs.kept import by_task, kept_among
 from espalier.runs.records import Event
 from espalier.runs.result import FIGURES, WORDS, damaged_result
@@ -49,7 +49,8 @@ class Finished(Recorded):
 class Row:
     """The figures of one run; `transfer` is None where the run of `independent` to compare with is not there.
 
-    `tuned` says what was chosen on the whole stream, with sight of later tasks ("" where nothing was).
+    `tuned` says what was chosen on the whole stream, with sight of later tasks ("" where nothing was). What a rebuilt
+    run cost is what the search did.
     """
 
     stream: str
@@ -66,6 +67,11 @@ class Row:
     seconds: float
     data_complete: bool
     tuned: str
+    rebuilt: bool
+
+    @property
+    def name(self) -> str:
+        return learner_name(self.learner, self.rebuilt)
 
 
 def read_runs(folder: Path) -> list[Finished]:
@@ -75,7 +81,7 @@ def read_runs(folder: Path) -> list[Finished]:
 
 def in_order(runs: Sequence[Finished]) -> list[Finished]:
     order = ("stream", "learner", "seed", "backbone", "protocol")
-    return sorted(runs, key=lambda run: (*(run.result[key] for key in order), str(run.folder)))
+    return sorted(runs, key=lambda run: (*(run.result[key] for key in order), run.rebuilt, str(run.folder)))
 
 
 def summary(runs: Sequence[Recorded]) -> list[Row]:
@@ -86,7 +92,8 @@ def _row(run: Recorded, runs: Sequence[Recorded]) -> Row:
     words = {key: run.result[key] for key in WORDS}
     figures = {key: run.result["metrics"][key] for key in FIGURES}
     rest = {key: run.result[key] for key in ("seed", "seconds", "data_complete")}
-    return Row(**words, **figures, **rest, transfer=_transfer(run, runs), tuned=tuned(run.result))
+    compared = _transfer(run, runs)
+    return Row(**words, **figures, **rest, transfer=compared, tuned=tuned(run.result), rebuilt=run.rebuilt)
 
 
 def tuned(result: Mapping[str, Any]) -> str:
@@ -104,9 +111,14 @@ def _transfer(run: Recorded, runs: Sequence[Recorded]) -> float | None:
     ]
     if not matches:
         return None
-    # Where runs of several machines lie side by side, those of the same folder belong together.
-    nearest = min(matches, key=lambda other: other.folder.parent != run.folder.parent)
+    nearest = min(matches, key=lambda other: _apart(other, run))
     return transfer(run.result["accuracy"], nearest.result["accuracy"])
+
+
+def _apart(one: Recorded, other: Recorded) -> tuple[bool, bool]:
+    """Where runs of several machines lie side by side, those of the same folder belong together; then those that were
+    rebuilt, and those that were not."""
+    return one.folder.parent != other.folder.parent, one.rebuilt != other.rebuilt
 
 
 # Reading
