@@ -330,11 +330,11 @@ def test_it_is_called_rebuilt_wherever_it_is_shown(plus: Path, tmp_path: Path) -
     for out, shown in ((tmp_path, True), (plus.parent, False)):
         found = CliRunner().invoke(app, ["run", *asked, str(out)])
         assert found.exit_code == 0, found.output
-        assert [words in found.output, "mntdp-d-plus, rebuilt" in found.output] == [shown, shown]
+        assert [words in found.output, "mntdp-d-plus (rebuilt)" in found.output] == [shown, shown]
     (again,) = read_runs(tmp_path)
     html = " ".join(page([again], "x").split())
-    assert "mntdp-d-plus, rebuilt</a>" in html, "in the summary"
-    assert "<h2>mntdp-d-plus, rebuilt <" in html
+    assert "mntdp-d-plus (rebuilt)</a>" in html, "in the summary"
+    assert "<h2>mntdp-d-plus (rebuilt) <" in html
     assert html.count("TFLOPs and seconds are those of its search.") == 2
     first = {key: value for key, value in again.settings.items() if key != "rebuilt_from"}
     assert "rebuilt" not in page([replace(again, settings=first)], "x").lower()

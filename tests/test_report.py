@@ -119,6 +119,19 @@ def test_runs_of_one_folder_are_compared_with_each_other(tmp_path: Path) -> None
     assert sorted(row.transfer or 0.0 for row in summary(read_runs(tmp_path))) == [0.0, 0.0, 0.25, 0.5]
 
 
+def test_a_rebuilt_run_stands_behind_the_first_and_is_compared_with_its_like(tmp_path: Path) -> None:
+    for name, accuracy in (("a", 0.5), ("b", 0.75)):
+        for learner, end in (("independent", accuracy), ("mntdp-d", 1.0)):
+            folder = write_run(tmp_path / f"{name} {learner}", learner, matrix=last(end))
+            if name == "a":
+                asked = json.loads((folder / "run.json").read_text())
+                (folder / "run.json").write_text(json.dumps({**asked, "rebuilt_from": {}}))
+    rows = [(row.name, row.transfer) for row in summary(read_runs(tmp_path))]
+    independent, mntdp = rows[:2], rows[2:]
+    assert independent == [("independent", 0.0), ("independent (rebuilt)", 0.0)]
+    assert mntdp == [("mntdp-d", 0.25), ("mntdp-d (rebuilt)", 0.5)]
+
+
 def test_a_row_holds_the_figures_of_the_result(tmp_path: Path) -> None:
     (row,) = summary([one_run(tmp_path, data_complete=False)])
     assert (row.stream, row.learner, row.backbone, row.protocol, row.seed) == ("s_mini", "mntdp-d", "tiny", "quick", 0)

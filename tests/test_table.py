@@ -34,6 +34,7 @@ def write_run(
     backbone: str = "resnet",
     state: str = "complete",
     tuning: dict[str, Any] | None = None,
+    rebuilt_from: dict[str, Any] | None = None,
     **metrics: float,
 ) -> Path:
     """The records of a finished run, without a library."""
@@ -45,7 +46,8 @@ def write_run(
     folder = out / f"{stream}--{learner}--{backbone}--seed{seed}"
     home = folder / tuning["folder"] if tuning else folder
     home.mkdir(parents=True)
-    made = {"data": {"cifar10": {"state": state}}, "versions": VERSIONS, "hardware": HARDWARE}
+    made: dict[str, Any] = {"data": {"cifar10": {"state": state}}, "versions": VERSIONS, "hardware": HARDWARE}
+    made |= {} if rebuilt_from is None else {"rebuilt_from": rebuilt_from}
     (folder / "run.json").write_text(json.dumps(asked))
     (home / "run.json").write_text(json.dumps({**asked, **made}))
     (folder / "result.json").write_text(json.dumps({**result, "tuning": tuning} if tuning else result))
@@ -154,6 +156,16 @@ def test_the_mean_is_over_learners_and_seeds_that_have_all_five(tmp_path: Path) 
     assert line(mini, "mntdp-d").figures["avg_accuracy"].published is None
 
 
+def test_a_mean_over_all_five_has_no_rebuilt_runs_among_others(tmp_path: Path) -> None:
+    five(tmp_path / "runs", "mntdp-d", 0)
+    for stream in FIVE[:4]:
+        write_run(tmp_path / "rebuilt", stream=stream, avg_accuracy=1.0, rebuilt_from={})
+    assert [each.name for each in made(tmp_path)[-1].lines] == ["mntdp-d"]
+    write_run(tmp_path / "rebuilt", stream=FIVE[4], avg_accuracy=1.0, rebuilt_from={})
+    means = {each.name: each.figures["avg_accuracy"].mean for each in made(tmp_path)[-1].lines}
+    assert means == {"mntdp-d": 0.5, "mntdp-d (rebuilt)": 1.0}
+
+
 def test_tables_and_lines_have_the_order_of_the_registries(tmp_path: Path) -> None:
     for learner in ("own", "er", "independent"):
         for stream in ("s_pl", "my_stream", "s_minus"):
@@ -239,10 +251,10 @@ ewc $^\dagger$$^\ddagger$ & 1 & 0.250 & 0.500 (0.71$^\dagger$) & 0.750 (0.72$^\d
 """
 
 CSV = """\
-stream,backbone,protocol,learner,seeds,tuned,data_complete,hardware,versions,published_tuning,task_1,task_1_sd,acc_last,acc_last_sd,acc_last_published,acc_last_published_stderr,acc_first,acc_first_sd,acc_first_published,acc_first_published_stderr,delta,delta_sd,delta_published,delta_published_stderr
-s_minus,resnet,paper,independent,0 1,,true,"NVIDIA H200, 16 x86_64 cores","espalier 0.1.0, torch 2.11.0",task,0.75,0,0.4375,0.0883883,0.36,,0.75,0,0.72,,-0.3125,0.0883883,-0.35,
-s_minus,resnet,paper,mntdp-d,0 1,,true,"NVIDIA H200, 16 x86_64 cores","espalier 0.1.0, torch 2.11.0",task,0.75,0,0.75,0,0.72,,0.75,0,0.72,,0,0,0.00,
-s_minus,resnet,paper,ewc,0,strength 100,false,"NVIDIA H200, 16 x86_64 cores","espalier 0.1.0, torch 2.11.0",stream,0.25,,0.5,,0.71,,0.75,,0.72,,-0.25,,-0.01,
+stream,backbone,protocol,learner,rebuilt,seeds,tuned,data_complete,hardware,versions,published_tuning,task_1,task_1_sd,acc_last,acc_last_sd,acc_last_published,acc_last_published_stderr,acc_first,acc_first_sd,acc_first_published,acc_first_published_stderr,delta,delta_sd,delta_published,delta_published_stderr
+s_minus,resnet,paper,independent,false,0 1,,true,"NVIDIA H200, 16 x86_64 cores","espalier 0.1.0, torch 2.11.0",task,0.75,0,0.4375,0.0883883,0.36,,0.75,0,0.72,,-0.3125,0.0883883,-0.35,
+s_minus,resnet,paper,mntdp-d,false,0 1,,true,"NVIDIA H200, 16 x86_64 cores","espalier 0.1.0, torch 2.11.0",task,0.75,0,0.75,0,0.72,,0.75,0,0.72,,0,0,0.00,
+s_minus,resnet,paper,ewc,false,0,strength 100,false,"NVIDIA H200, 16 x86_64 cores","espalier 0.1.0, torch 2.11.0",stream,0.25,,0.5,,0.71,,0.75,,0.72,,-0.25,,-0.01,
 """
 
 
@@ -315,7 +327,7 @@ def test_the_command_prints_or_writes(few: Path, tmp_path: Path) -> None:
 def test_the_papers_figures_can_be_left_out_or_all_be_shown(few: Path) -> None:
     assert "published" not in run(few, "--format", "csv", "--no-published").stdout
     assert "pnn" not in run(few, "--format", "csv").stdout
-    assert "s_minus,resnet,paper,pnn,,," in run(few, "--format", "csv", "--all-published").stdout
+    assert "s_minus,resnet,paper,pnn,,,," in run(few, "--format", "csv", "--all-published").stdout
     assert isinstance(run(few, "--no-published", "--all-published").exception, InputError)
 
 
@@ -328,6 +340,30 @@ def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=f"{re.escape(one.name)}.*same run") as caught:
         made(tmp_path)
     assert str(other) in str(caught.value)
+
+
+def test_a_run_and_its_rebuilding_are_put_side_by_side(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        write_run(tmp_path / "runs", "independent", seed, end=(0.5, 0.25))
+        write_run(tmp_path / "runs", "mntdp-d", seed, end=(0.5, 0.75), avg_accuracy=0.5 + seed / 4)
+    rebuilt: dict[str, Any] = {"rebuilt_from": {"hardware": {"gpu": "NVIDIA X"}}}
+    write_run(tmp_path / "rebuilt", "mntdp-d", 1, end=(0.5, 0.625), avg_accuracy=1.0, **rebuilt)
+    main, _ = made(tmp_path)
+    assert [(each.name, each.seeds) for each in main.lines] == [
+        ("independent", (0, 1)),
+        ("mntdp-d", (0, 1)),
+        ("mntdp-d (rebuilt)", (1,)),
+    ]
+    found = [(each.figures["avg_accuracy"].mean, each.figures["transfer"].mean) for each in main.lines[1:]]
+    assert found == [(0.625, 0.5), (1.0, 0.375)]
+    assert all(each.figures["avg_accuracy"].published for each in main.lines), "the paper's stands beside both"
+    assert "Rebuilt: what a run had chosen, trained again;" in fmt.markdown([main])
+    assert "Seeds 0, 1 (independent, mntdp-d), 1 (mntdp-d (rebuilt));" in fmt.markdown([main])
+    rows = list(csv.DictReader(io.StringIO(fmt.as_csv([main]))))
+    assert [(row["learner"], row["rebuilt"]) for row in rows[1:]] == [("mntdp-d", "false"), ("mntdp-d", "true")]
+    write_run(tmp_path / "again", "mntdp-d", 1, **rebuilt)
+    with pytest.raises(InputError, match="same run"):
+        made(tmp_path)
 
 
 def test_where_machines_differ_each_is_told_with_its_learners(few: Path) -> None:

@@ -67,13 +67,15 @@ def latex(tables: Sequence[ResultTable]) -> str:
 
 
 def as_csv(tables: Sequence[ResultTable]) -> str:
-    """One table of everything: a row per stream, backbone, protocol and learner."""
+    """One table of everything: a row per stream, backbone, protocol and learner, rebuilt or not."""
     beside = any(figure.published for table in tables for line in table.lines for figure in line.figures.values())
     rows: dict[tuple[str, ...], dict[str, str]] = {}
+    names_of = ("stream", "backbone", "protocol", "learner", "rebuilt")
     for table in tables:
         for line in table.lines:
-            place = table.stream, table.backbone, table.protocol, line.learner
-            row = rows.setdefault(place, dict(zip(("stream", "backbone", "protocol", "learner"), place, strict=True)))
+            rebuilt = str(line.rebuilt).lower() if line.seeds else ""
+            place = table.stream, table.backbone, table.protocol, line.learner, rebuilt
+            row = rows.setdefault(place, dict(zip(names_of, place, strict=True)))
             row |= {key: value for key, value in _about(line, beside).items() if value or key not in row}
             for column in table.columns:
                 row |= _fields(column, line.figures[column.key], beside)
@@ -127,7 +129,7 @@ def _grid(table: ResultTable) -> list[list[str]]:
 
 def _name(line: Line) -> str:
     marks = TUNED * bool(line.tuned) + PARTIAL * (not line.data_complete)
-    return f"{line.learner} {marks}".rstrip()
+    return f"{line.name} {marks}".rstrip()
 
 
 def _cell(column: Column, figure: Figure) -> str:
@@ -172,18 +174,22 @@ def _notes(table: ResultTable) -> list[str]:
         partial = sorted({name for line in table.lines if not line.data_complete for name in line.partial})
         which = f": {', '.join(partial)}" if partial else ""
         notes.append(f"{PARTIAL}: only a part of the datasets was there{which}.")
+    if any(line.rebuilt for line in table.lines):
+        notes.append(
+            "Rebuilt: what a run had chosen, trained again; memory, TFLOPs and seconds are those of its search."
+        )
     return [*notes, f"{_seeds(table)}; protocol {table.protocol}{''.join(f'; {words}' for words in _made(table))}."]
 
 
 def _seeds(table: ResultTable) -> str:
-    told = _with_users((", ".join(map(str, line.seeds)), line.learner) for line in table.lines if line.seeds)
+    told = _with_users((", ".join(map(str, line.seeds)), line.name) for line in table.lines if line.seeds)
     return f"Seed{'s' * (len(told) > 1 or any(len(line.seeds) > 1 for line in table.lines))} {', '.join(told)}"
 
 
 def _made(table: ResultTable) -> list[str]:
     """On which machines and with which versions."""
     return _with_users(
-        (words, line.learner) for line in table.lines if (words := "; ".join((*line.hardware, *line.versions)))
+        (words, line.name) for line in table.lines if (words := "; ".join((*line.hardware, *line.versions)))
     )
 
 

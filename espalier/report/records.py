@@ -93,7 +93,7 @@ def part(settings: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 def learner_name(learner: str, rebuilt: bool) -> str:
     """What tells a run and its rebuilding apart."""
-    return f"{learner}, rebuilt" if rebuilt else learner
+    return f"{learner} (rebuilt)" if rebuilt else learner
 
 
 def task_titles(run: Recorded) -> list[str]:

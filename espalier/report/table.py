@@ -1,7 +1,8 @@
 """Result tables of finished runs, the paper's figures beside ours, as plain data. Knows nothing about how they look.
 
 For every stream, backbone and protocol a table of figures and one of the tasks' accuracies, a line per learner; then
-the mean over the five transfer streams, for those learners that have run on all five.
+the mean over the five transfer streams, for those learners that have run on all five. Runs that were rebuilt have lines
+of their own.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Literal, TypeVar
 from espalier.errors import InputError
 from espalier.learners import LEARNERS
 from espalier.report.published import MEAN, Figures, Published, find, published_learners
-from espalier.report.records import Recorded, part, task_titles
+from espalier.report.records import Recorded, learner_name, part, task_titles
 from espalier.report.runs import Row, summary
 from espalier.streams import STREAMS
 
@@ -47,6 +48,7 @@ class Line:
     """A learner's figures by column. Without seeds it has not run: only the paper has it."""
 
     learner: str
+    rebuilt: bool
     seeds: tuple[int, ...]
     tuned: str  # what was chosen on the whole stream
     data_complete: bool
@@ -54,6 +56,10 @@ class Line:
     hardware: tuple[str, ...]  # as the runs themselves say, each once
     versions: tuple[str, ...]
     figures: Mapping[str, Figure]
+
+    @property
+    def name(self) -> str:
+        return learner_name(self.learner, self.rebuilt)
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,7 @@ def tables(runs: Sequence[Recorded], published: Figures, all_published: bool = F
     for (stream, backbone, protocol), here in _grouped(known, lambda row: (row.stream, row.backbone, row.protocol)):
         title = f"{stream}, {backbone}, protocol {protocol}"
         for more, columns in (("", MAIN), (": test accuracy of the tasks at the end", _task_columns(stream, here))):
-            lines = [_line(learner, own, columns, published) for learner, own in _by_learner(here)]
+            lines = [_line(own, columns, published) for own in _by_learner(here)]
             if all_published:
                 lines += _only_published(lines, columns, published, stream, backbone)
             made.append(ResultTable(title + more, stream, backbone, protocol, columns, tuple(lines)))
@@ -109,7 +115,7 @@ def _check_once(runs: Sequence[Recorded]) -> None:
     """The same run from two machines would look like two seeds."""
     seen: dict[tuple[object, ...], Path] = {}
     for run in runs:
-        key = tuple(run.result[word] for word in ("stream", "learner", "backbone", "protocol", "seed"))
+        key = (*(run.result[word] for word in ("stream", "learner", "backbone", "protocol", "seed")), run.rebuilt)
         if key in seen:
             raise InputError(f"{seen[key]} and {run.folder} are the same run; name folders with only one of them.")
         seen[key] = run.folder
@@ -153,12 +159,12 @@ def _titles(here: Sequence[_Run], n: int) -> list[str]:
 # Lines and tables
 
 
-def _line(learner: str, runs: Sequence[_Run], columns: Sequence[Column], published: Figures) -> Line:
+def _line(runs: Sequence[_Run], columns: Sequence[Column], published: Figures) -> Line:
     row = runs[0].row
     figures = {
         column.key: _figure(
             [run.values.get(column.key) for run in runs],
-            find(published, row.stream, learner, row.backbone, column.key),
+            find(published, row.stream, row.learner, row.backbone, column.key),
         )
         for column in columns
     }
@@ -166,7 +172,8 @@ def _line(learner: str, runs: Sequence[_Run], columns: Sequence[Column], publish
     chosen = " / ".join(dict.fromkeys(run.row.tuned for run in runs if run.row.tuned))
     complete = all(run.row.data_complete for run in runs)
     made = [recorded.settings for run in runs for recorded in run.recorded]
-    return Line(learner, seeds, chosen, complete, _partial(made), _hardware(made), _versions(made), figures)
+    how = chosen, complete, _partial(made), _hardware(made), _versions(made)
+    return Line(row.learner, row.rebuilt, seeds, *how, figures)
 
 
 def _figure(values: Sequence[float | None], published: Published | None) -> Figure:
@@ -186,7 +193,7 @@ def _only_published(
         return find(published, stream, name, backbone, key)
 
     return [
-        Line(name, (), "", True, (), (), (), {c.key: _figure([], known(name, c.key)) for c in columns})
+        Line(name, False, (), "", True, (), (), (), {c.key: _figure([], known(name, c.key)) for c in columns})
         for name in published_learners(published, stream, backbone)
         if name not in ours
     ]
@@ -198,11 +205,11 @@ def _mean_tables(runs: Sequence[_Run], family: str, published: Figures, all_publ
     made, columns = [], MEANS + TRANSFERS
     for (backbone, protocol), here in _grouped(on_these, lambda row: (row.backbone, row.protocol)):
         lines = []
-        for learner, own in _by_learner(here):
+        for own in _by_learner(here):
             whole = [five for _, five in _grouped(own, lambda row: row.seed) if len(five) == len(FIVE)]
             if whole:
                 means = [_mean_run(five, MEAN + family) for five in whole]
-                lines.append(_line(learner, means, columns, published))
+                lines.append(_line(means, columns, published))
         if lines:
             if all_published:
                 lines += _only_published(lines, columns, published, MEAN + family, backbone)
@@ -271,7 +278,12 @@ def _grouped(runs: Sequence[_Run], key: Callable[[Row], Key]) -> list[tuple[Key,
     return list(found.items())
 
 
-def _by_learner(runs: Sequence[_Run]) -> list[tuple[str, list[_Run]]]:
+def _by_learner(runs: Sequence[_Run]) -> list[list[_Run]]:
+    """Those that were rebuilt apart, behind the others."""
     place = {name: i for i, name in enumerate(LEARNERS)}
-    ordered = sorted(runs, key=lambda run: (place.get(run.row.learner, len(place)), run.row.learner, run.row.seed))
-    return [(learner, list(own)) for learner, own in groupby(ordered, lambda run: run.row.learner)]
+
+    def key(row: Row) -> tuple[int, str, bool]:
+        return place.get(row.learner, len(place)), row.learner, row.rebuilt
+
+    ordered = sorted(runs, key=lambda run: (*key(run.row), run.row.seed))
+    return [list(own) for _, own in groupby(ordered, lambda run: key(run.row))]
