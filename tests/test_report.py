@@ -16,6 +16,7 @@ from espalier.errors import InputError
 from espalier.report import Finished, library_svg, page, read_runs, summary, write_page
 
 BLOCKS = ("stem", "body", "head")
+EVIL = "<script>alert('x')</script>\"&\x00"
 SVG = "{http://www.w3.org/2000/svg}"
 
 PROTOCOL = {"batch": 32, "flip": False, "early": [1, 2], "grid": [{"lr": 0.1}, {"lr": 0.01}]}
@@ -36,6 +37,7 @@ def write_run(
     paths: Paths = SHARING,
     matrix: list[list[float]] | None = None,
     datasets: Sequence[str] | None = None,
+    classes: Sequence[str] = ("one", "two"),
     stored: Sequence[str] = (),
     events: Sequence[dict[str, Any]] = (),
     **result: Any,
@@ -45,9 +47,19 @@ def write_run(
     names = sorted({*(module for path in paths for module in path), *stored})
     modules = {n: {"block": n.split(".")[1], "sha256": "0" * 64, "numbers": 1234} for n in names}
     titles = datasets or [f"set {i + 1}" for i in range(len(paths))]
-    tasks = {f"t{i + 1}": {"path": list(paths[i]), "info": {"dataset": titles[i]}} for i in range(len(paths))}
+    tasks = {
+        f"t{i + 1}": {"path": list(paths[i]), "info": {"dataset": titles[i], "classes": classes}}
+        for i in range(len(paths))
+    }
     head = {"format": "espalier-library", "version": 1, "backbone": "tiny", "blocks": BLOCKS}
-    asked = {"schema": 1, "stream": "s_mini", "learner": learner, "backbone": "tiny", "protocol": "quick", "seed": seed}
+    asked = {
+        "schema": 1,
+        "stream": "s_minus_mini",
+        "learner": learner,
+        "backbone": "tiny",
+        "protocol": "quick",
+        "seed": seed,
+    }
     figures = {"avg_accuracy": 0.5, "forgetting": -0.1, "lca": 0.2, "memory_mb": 1.5, "tflops": 0.03}
     outcome = {**asked, "metrics": figures, "accuracy": matrix, "data_complete": True, "seconds": 12.5, **result}
     made = {"data": {"shapes": {"state": "complete", "source": "embedded", "note": "drawn"}}, "hardware": {"cores": 2}}
@@ -134,7 +146,13 @@ def test_a_rebuilt_run_stands_behind_the_first_and_is_compared_with_its_like(tmp
 
 def test_a_row_holds_the_figures_of_the_result(tmp_path: Path) -> None:
     (row,) = summary([one_run(tmp_path, data_complete=False)])
-    assert (row.stream, row.learner, row.backbone, row.protocol, row.seed) == ("s_mini", "mntdp-d", "tiny", "quick", 0)
+    assert (row.stream, row.learner, row.backbone, row.protocol, row.seed) == (
+        "s_minus_mini",
+        "mntdp-d",
+        "tiny",
+        "quick",
+        0,
+    )
     assert (row.avg_accuracy, row.forgetting, row.lca, row.memory_mb, row.tflops) == (0.5, -0.1, 0.2, 1.5, 0.03)
     assert (row.seconds, row.data_complete) == (12.5, False)
 
@@ -295,11 +313,10 @@ class Tags(HTMLParser):
 
 
 def test_what_comes_from_data_is_escaped(tmp_path: Path) -> None:
-    evil = "<script>alert('x')</script>\"&\x00"
-    run = one_run(tmp_path, datasets=[evil] * 3, learner=evil, stream=evil, backbone=evil, protocol=evil)
-    settings = {"hardware": {evil: evil}, "versions": {evil: evil}, "data": {evil: {evil: evil}}}
+    run = one_run(tmp_path, datasets=[EVIL] * 3, learner=EVIL, stream=EVIL, backbone=EVIL, protocol=EVIL)
+    settings = {"hardware": {EVIL: EVIL}, "versions": {EVIL: EVIL}, "data": {EVIL: {EVIL: EVIL}}}
     ET.fromstring(library_svg(run))
-    html = page([Finished(run.folder, run.result, settings, run.events, run.tasks, run.blocks, run.modules)], evil)
+    html = page([Finished(run.folder, run.result, settings, run.events, run.tasks, run.blocks, run.modules)], EVIL)
     assert "script" not in Tags(html).seen
     assert html.count("&lt;script&gt;") > 10
 
@@ -326,6 +343,58 @@ def test_the_page_tells_how_a_run_was_made(tmp_path: Path) -> None:
         assert fact in html
     assert "batch 32, flip no, early 1 2, grid of size 2" in html
     assert "not complete" in html
+
+
+def test_a_taught_library_is_told_as_lessons_with_their_classes(tmp_path: Path) -> None:
+    classes = ["daisy", EVIL]
+    write_run(tmp_path / "my garden", stream="garden", datasets=["flowers", "birds", "trees"], classes=classes)
+    (library,) = read_runs(tmp_path)
+    assert library.taught
+    html = page([library], "x")
+    tags = Tags(html)
+    assert (tags.open, "script" in tags.seen) == ([], False)
+    assert html.count("daisy, &lt;script&gt;") == 3
+    assert "<h2>my garden</h2>" in html
+    assert "3 lessons with 3 blocks each" in html
+    assert 'class="heat"' not in html
+    words = set(re.sub(r"<style>.*</style>", "", html, flags=re.DOTALL).split())
+    assert not {"seed", "stream", "stream,", "T:", "F:", "run:"} & words
+    ET.fromstring(library_svg(library))
+
+
+def test_of_many_classes_the_names_are_behind_their_number(tmp_path: Path) -> None:
+    run = one_run(tmp_path, stream="garden", classes=[f"kind {i}" for i in range(31)])
+    html = page([run], "x")
+    assert html.count("<details><summary>31 classes</summary>kind 0, kind 1, ") == 3
+    assert "93" in re.findall(r"<td>(\d+)</td>", html), "in all"
+
+
+def test_runs_and_taught_libraries_have_a_table_each(tmp_path: Path) -> None:
+    write_run(tmp_path / "garden", stream="garden")
+    write_run(tmp_path / "s_minus", "independent")
+    html = page(read_runs(tmp_path), "x")
+    assert html.count('<table class="summary">') == 2
+    links = re.findall(r'href="#([^"]+)">([^<]+)<', html)
+    assert links == [("run-1", "independent"), ("run-2", "garden")]
+    heads = re.findall(r'<section id="([^"]+)">\s*<h2>(\w+)', html)
+    assert heads == links
+
+
+@pytest.mark.parametrize(
+    ("place", "what", "taught"),
+    [
+        ("garden", {"stream": "garden"}, True),
+        ("a copy", {"stream": "garden"}, True),
+        ("garden--mntdp-d--tiny--quick--seed0", {"stream": "garden"}, False),  # a stream that was made in Python
+        ("moved", {"stream": "s_minus_mini"}, False),
+        ("moved", {"stream": "garden", "learner": "finetune"}, False),
+        ("moved", {"stream": "garden", "learner": "my own"}, False),
+    ],
+)
+def test_a_taught_library_is_told_from_a_run(place: str, what: dict[str, Any], taught: bool, tmp_path: Path) -> None:
+    write_run(tmp_path / place, **what)
+    (run,) = read_runs(tmp_path)
+    assert run.taught == taught
 
 
 def test_a_command_makes_the_page(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from PIL import Image
 from espalier import DataFolder, Dataset, InputError, TaskSpec, pictures, predict, run, teach
 from espalier.learners import MntdpD
 from espalier.library import Change, Library
+from espalier.report import page, read_runs
 from espalier.streams import build_task
 from tests.small_streams import install, noise, settings, small
 
@@ -39,6 +40,17 @@ def test_a_second_task_leaves_the_answers_of_the_first(tmp_path: Path) -> None:
     library = Library.open(folder / "library")
     assert [entry.info["dataset"] for entry in library.tasks.values()] == ["one", "second"]
     assert torch.equal(predict(library, "t1", images), before)
+
+
+def test_the_page_of_what_was_taught_tells_its_classes(tmp_path: Path) -> None:
+    data, folder = holding(tmp_path, ONE, TWO), tmp_path / "known"
+    for each in (ONE, TWO):
+        teach(folder, spec(each), data, **HOW)
+    (library,) = read_runs(folder)
+    assert library.taught
+    html = page([library], "x")
+    assert "<h2>known</h2>" in html
+    assert all(f"<td>{', '.join(each.class_names)}</td>" in html for each in (ONE, TWO))
 
 
 def test_images_of_earlier_tasks_are_not_needed_again(tmp_path: Path) -> None:

@@ -23,9 +23,10 @@ def page(runs: Sequence[Finished], title: str) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"figure": _figure, "signed": _signed, "facts": _facts}
-    rows = summary(runs)
-    sections = [_section(run, row) for run, row in zip(runs, rows, strict=True)]
-    return environment.get_template("page.html").render(title=title, rows=rows, runs=sections)
+    sections = [_section(run, row) for run, row in zip(runs, summary(runs), strict=True)]
+    taught = [section for section in sections if section["run"].taught]
+    others = [section for section in sections if not section["run"].taught]
+    return environment.get_template("page.html").render(title=title, runs=others, libraries=taught)
 
 
 def write_page(runs: Sequence[Finished], path: Path, title: str) -> None:
@@ -41,6 +42,7 @@ def _section(run: Finished, row: Row) -> dict[str, Any]:
     return {
         "run": run,
         "row": row,
+        "name": run.folder.resolve().name,
         "picture": Markup(library_svg(run)),  # all text in it is escaped there
         "places": len(run.tasks) * len(run.blocks),
         "used": len(used),

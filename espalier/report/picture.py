@@ -22,7 +22,8 @@ SLOPE = math.radians(40)
 
 def library_svg(run: Finished) -> str:
     frame = _frame(run)
-    words = f"The library of {run.result['learner']} on {run.result['stream']}: {len(run.tasks)} tasks"
+    whose = "The library" if run.taught else f"The library of {run.result['learner']} on"
+    words = f"{whose} {run.result['stream']}: {len(run.tasks)} tasks"
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {frame.width} {frame.height}" width="{frame.width}" '
         f'height="{frame.height}" role="img" aria-label="{_text(words)}" font-family="system-ui, sans-serif" '

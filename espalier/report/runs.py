@@ -7,11 +7,13 @@ from typing import Any
 
 from espalier.errors import InputError
 from espalier.evaluation.metrics import transfer
-from espalier.library import Library
+from espalier.library import Library, TaskEntry
 from espalier.report.records import Recorded, find_runs, home, learner_name, read_recorded
 from espalier.runs.kept import by_task, kept_among
 from espalier.runs.records import Event
 from espalier.runs.result import FIGURES, WORDS, damaged_result
+from espalier.runs.settings import Settings
+from espalier.runs.taught import is_taught
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class TaskColumn:
 
     name: str
     dataset: str
+    classes: tuple[str, ...]
     path: tuple[str, ...]
     learned: float
     final: float
@@ -43,6 +46,11 @@ class Finished(Recorded):
     tasks: list[TaskColumn]
     blocks: tuple[str, ...]
     modules: dict[str, Module]
+
+    @property
+    def taught(self) -> bool:
+        """Whether it is a library that was taught lesson by lesson, and no run of a stream."""
+        return is_taught(self.folder, Settings(**{key: self.result[key] for key in (*WORDS, "seed")}))
 
 
 @dataclass(frozen=True)
@@ -139,7 +147,7 @@ def read_run(folder: Path) -> Finished:
         what = f"'accuracy' does not have a row for each of the {len(library.tasks)} tasks in the library"
         raise damaged_result(folder / "result.json", what)
     tasks = [
-        TaskColumn(name, str(entry.info.get("dataset", name)), entry.path, matrix[index][index], matrix[-1][index])
+        TaskColumn(name, *_about(entry), entry.path, matrix[index][index], matrix[-1][index])
         for index, (name, entry) in enumerate(library.tasks.items())
     ]
     copies = _copies(recorded.events, library.blocks)
@@ -149,6 +157,12 @@ def read_run(folder: Path) -> Finished:
         for name, entry in library.modules.items()
     }
     return Finished(folder, recorded.result, recorded.settings, recorded.events, tasks, library.blocks, modules)
+
+
+def _about(task: TaskEntry) -> tuple[str, tuple[str, ...]]:
+    """Its dataset and its classes."""
+    classes = task.info.get("classes")
+    return str(task.info.get("dataset", task.name)), tuple(map(str, classes if isinstance(classes, list) else ()))
 
 
 def _stored(module: str | None, library: Library) -> str | None:
