@@ -1,13 +1,18 @@
 """What the tests share. Real images are used where they lie beside the checkout, and never required."""
 
+import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 from espalier.data import DataFolder
+from espalier.library import Library
 from espalier.runs import run
 from tests.fakes import fake_paper_folder
+from tests.nets_help import doubles
+from tests.small_library import BLOCKS, change, commit
 from tests.small_streams import install, settings
 
 # The tests run as one process per core: more threads than that only wait for each other.
@@ -42,3 +47,23 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def fake_data() -> DataFolder:
     return fake_paper_folder()
+
+
+@pytest.fixture
+def in_float64() -> Iterator[None]:
+    with doubles():
+        yield
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small library with one task, which tests leave as it is."""
+    made = Library.create(tmp_path_factory.mktemp("libraries") / "original", "tiny", BLOCKS)
+    commit(made, change("t0"))
+    return made.folder
+
+
+@pytest.fixture
+def library(original: Path, tmp_path: Path) -> Library:
+    """A library with one task. A copy, for making one waits for the disk."""
+    return Library.open(shutil.copytree(original, tmp_path / "lib"))

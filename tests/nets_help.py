@@ -1,6 +1,6 @@
 """Small tasks, modules, jobs and lessons for the tests of networks, trainers and learners."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -79,6 +79,11 @@ def modules(net: Backbone, *names: str) -> dict[str, State]:
     return made
 
 
+def path(letters: str, net: Backbone) -> tuple[str, ...]:
+    """One letter per block: the module of that path, as `modules` names it."""
+    return tuple(f"{letter}.{block.name}" for letter, block in zip(letters, net.blocks, strict=True))
+
+
 def candidate(code: str, net: Backbone) -> Candidate:
     """One letter per block: a, b re-use a module of that path, A, B copy it, and . is fresh."""
     slots: list[Slot] = []
@@ -86,6 +91,10 @@ def candidate(code: str, net: Backbone) -> Candidate:
         module = f"{letter.lower()}.{block.name}"
         slots.append(Fresh() if letter == "." else Reuse(module) if letter.islower() else Copy(module))
     return tuple(slots)
+
+
+def candidates(codes: Iterable[str], net: Backbone) -> list[Candidate]:
+    return [candidate(code, net) for code in codes]
 
 
 def job(name: str = "tiny", size: int = 8, protocol: Protocol = SHORT, **changes: Any) -> Job:

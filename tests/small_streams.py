@@ -1,6 +1,7 @@
 """Streams and a protocol that take a second, for tests of learners and runs; also usable from another process."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,11 @@ def install() -> None:
 
 def settings(learner: str, seed: int = 0, stream: str = "small_mini", backbone: str = "tiny") -> Settings:
     return Settings(stream, learner, backbone, "test", seed)
+
+
+def without_times(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same whenever a run is done again."""
+    return {key: value for key, value in result.items() if key != "seconds"}
 
 
 def noise(name: str, classes: int = 3, per_class: int = 20, size: int = 8, channels: int = 3, low: int = 0) -> Dataset:

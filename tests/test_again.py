@@ -1,21 +1,16 @@
 """Trained candidates once more: asked as one network they say what each says alone."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from espalier.training import Copy, Job, Reuse, Trained, train
 from espalier.training.again import as_trained, ask
 from espalier.training.cost import forward_flops
-from tests.nets_help import RATES, candidate, close, doubles, job, quiet
+from tests.nets_help import RATES, candidate, close, job, quiet
 
+pytestmark = pytest.mark.usefixtures("in_float64")
 CODES = ("aaa..", "aaa.B", ".aaaa", ".aaa.", "AAAA.", ".....", "bb...")
-
-
-@pytest.fixture(autouse=True)
-def in_float64() -> Iterator[None]:
-    with doubles():
-        yield
 
 
 @pytest.fixture

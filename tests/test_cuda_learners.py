@@ -14,7 +14,7 @@ from espalier.runs import rebuild, run
 from espalier.streams.registry import STREAMS
 from espalier.training.job import SLOW, Speed
 from espalier.training.train import fit
-from tests.small_streams import install, settings, small_stream
+from tests.small_streams import install, settings, small_stream, without_times
 
 
 def larger_stream(name: str, seed: int, data: DataFolder) -> list[TaskSpec]:
@@ -33,7 +33,7 @@ CASES = [(name, BACKBONES.get(name, "tiny")) for name in LEARNERS] + [
 
 def result_of(learner: str, backbone: str, out: Path) -> dict[str, Any]:
     result = run(settings(learner, stream="larger_mini", backbone=backbone), out, device="cuda")
-    return {key: value for key, value in result.items() if key != "seconds"}
+    return without_times(result)
 
 
 @pytest.mark.parametrize(("learner", "backbone"), CASES)

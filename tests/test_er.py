@@ -1,7 +1,6 @@
 """Experience replay: the wide head, whole runs, and the memory they need."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from espalier.streams import stream
 from espalier.streams.registry import STREAMS
 from espalier.training.cost import forward_flops
 from tests.nets_help import random
-from tests.small_streams import install, small
+from tests.small_streams import install, small, without_times
 
 install()
 
@@ -239,12 +238,8 @@ def test_a_run_that_was_stopped_ends_with_the_same_bits(
     with pytest.raises(StoppedError):
         run(UNEQUAL, tmp_path, own_learner=learner, watch=stop)
     again = run(UNEQUAL, tmp_path, own_learner=learner)
-    assert _without_times(again) == _without_times(whole)
+    assert without_times(again) == without_times(whole)
     assert _files(tmp_path / UNEQUAL.folder_name / "library") == _files(folder / "library")
-
-
-def _without_times(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if key != "seconds"}
 
 
 def _files(folder: Path) -> dict[str, bytes]:

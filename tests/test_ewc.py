@@ -1,7 +1,6 @@
 """EWC: the Fisher matrix and the folded penalty against sums written out, the memory of the paper's tables."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +24,10 @@ from espalier.runs.records import read_records
 from espalier.streams import stream
 from espalier.streams.registry import STREAMS
 from tests.nets_help import lesson, modules, random, task
-from tests.small_streams import install, settings, small
+from tests.small_streams import install, settings, small, without_times
 
 install()
 TINY = backbone("tiny", (3, 8, 8), 3)
-
-
-@pytest.fixture(autouse=True)
-def _doubles() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 # The penalty
@@ -50,6 +42,7 @@ def three_tasks() -> list[tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]
     ]
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_the_folded_penalty_is_the_sum_over_tasks() -> None:
     folded = Folded()
     for fisher, weights in three_tasks():
@@ -64,6 +57,7 @@ def test_the_folded_penalty_is_the_sum_over_tasks() -> None:
     torch.testing.assert_close(folded.distance({"stem": theta}), written_out, rtol=1e-12, atol=0)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_the_penalty_pulls_towards_the_weighted_mean_of_the_anchors() -> None:
     """One value, two tasks: F 1 at θ 0 and F 3 at θ 4. The sum is least at 3, where it is 1·9 + 3·1 = 12."""
     at = [({"b/w": torch.tensor([f])}, {"b/w": torch.tensor([theta])}) for f, theta in ((1.0, 0.0), (3.0, 4.0))]
@@ -75,6 +69,7 @@ def test_the_penalty_pulls_towards_the_weighted_mean_of_the_anchors() -> None:
     assert slope.item() == 0
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_it_is_read_as_it_was_written() -> None:
     folded = Folded().plus(*three_tasks()[0])
     again = Folded.read(folded.written())
@@ -82,6 +77,7 @@ def test_it_is_read_as_it_was_written() -> None:
     assert torch.equal(again.distance(theta), folded.distance(theta))
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_online_decays_the_old_fisher_and_moves_the_anchor(tmp_path: Path) -> None:
     made = lesson(tmp_path, TINY, {}, {})
     states = list(modules(TINY, "a").values())
@@ -102,6 +98,7 @@ def test_online_decays_the_old_fisher_and_moves_the_anchor(tmp_path: Path) -> No
 # The Fisher matrix
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_the_fisher_diagonal_is_the_mean_of_squared_gradients_one_by_one(tmp_path: Path) -> None:
     made = lesson(tmp_path, TINY, {}, {})
     states = list(modules(TINY, "a").values())
@@ -126,6 +123,7 @@ def test_the_fisher_diagonal_is_the_mean_of_squared_gradients_one_by_one(tmp_pat
         torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=1e-15)
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_a_softmax_of_one_weight_has_its_fisher_in_closed_form() -> None:
     """fc at width ~0: for a linear head alone the gradient of image x with label y is (p - e_y) x."""
     net = backbone("fc-x0.001", (1, 1, 2), 2)  # two inputs, one unit, one unit, two outputs
@@ -180,7 +178,6 @@ def test_with_the_fully_connected_backbone_one_head_is_shared(tmp_path: Path) ->
 
 
 def test_a_strong_penalty_holds_the_network_and_a_weak_one_lets_it_go(tmp_path: Path) -> None:
-    torch.set_default_dtype(torch.float32)
     moved = []
     for strength in (0.0, 1e6):
         run(settings("mine"), tmp_path / str(strength), own_learner=Ewc(strength))
@@ -195,7 +192,6 @@ def test_a_strong_penalty_holds_the_network_and_a_weak_one_lets_it_go(tmp_path: 
 
 
 def test_the_strength_is_chosen_on_the_stream_and_the_result_says_so(tmp_path: Path) -> None:
-    torch.set_default_dtype(torch.float32)
     result = run(settings("ewc"), tmp_path)
     tuning = result["tuning"]
     tried = tuning["avg_val_accuracy"]
@@ -212,7 +208,6 @@ def test_the_strength_is_chosen_on_the_stream_and_the_result_says_so(tmp_path: P
 def test_strengths_share_the_first_task_and_come_to_what_each_comes_to_alone(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch.set_default_dtype(torch.float32)
     learn, learned, begin, folders = Ewc.learn, [], DataFolder.__init__, []
 
     def counted(learner: Ewc, lesson: Lesson) -> Learned:
@@ -249,7 +244,6 @@ def as_learned(folder: Path) -> list[dict[str, Any]]:
 def test_a_tuned_run_that_was_killed_while_its_first_task_was_shared_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch.set_default_dtype(torch.float32)
     whole = run(settings("ewc"), tmp_path / "whole")
 
     def killed(*given: Any, **named: Any) -> None:
@@ -263,11 +257,10 @@ def test_a_tuned_run_that_was_killed_while_its_first_task_was_shared_goes_on(
     left.mkdir()  # as of a process that could not clean up
     parts = run(settings("ewc"), tmp_path / "parts")
     assert not left.exists()
-    assert {k: v for k, v in parts.items() if k != "seconds"} == {k: v for k, v in whole.items() if k != "seconds"}
+    assert without_times(parts) == without_times(whole)
 
 
 def test_a_head_that_tasks_share_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.set_default_dtype(torch.float32)
     specs = [small("letters"), small("digits"), small("textures", classes=("dots", "rings", "rays"))]
     monkeypatch.setitem(STREAMS, "shared_mini", (lambda name, seed, data: specs, "5, 5 and 3 classes"))
     asked = settings("mine", stream="shared_mini", backbone="fc-x0.02")
@@ -281,7 +274,6 @@ def test_a_head_that_tasks_share_is_counted_once(tmp_path: Path, monkeypatch: py
 
 def test_a_head_of_other_size_is_no_more_shared(tmp_path: Path) -> None:
     """On dense layers: five classes, then three, then four. What was learned of the first head is dropped."""
-    torch.set_default_dtype(torch.float32)
     for online in (False, True):
         asked = settings("mine", stream="unequal_mini", backbone="fc-x0.02")
         result = run(asked, tmp_path / str(online), own_learner=Ewc(online=online))
@@ -293,7 +285,6 @@ def test_a_head_of_other_size_is_no_more_shared(tmp_path: Path) -> None:
 def test_a_tuned_run_that_was_killed_goes_on_and_other_settings_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch.set_default_dtype(torch.float32)
     whole = run(settings("online-ewc"), tmp_path / "whole")
     learn = Ewc.learn
 
@@ -307,13 +298,12 @@ def test_a_tuned_run_that_was_killed_goes_on_and_other_settings_are_refused(
         with pytest.raises(KeyboardInterrupt):
             run(settings("online-ewc"), tmp_path / "parts")
     parts = run(settings("online-ewc"), tmp_path / "parts")
-    assert {k: v for k, v in parts.items() if k != "seconds"} == {k: v for k, v in whole.items() if k != "seconds"}
+    assert without_times(parts) == without_times(whole)
     with pytest.raises(InputError, match="begun with other settings"):
         run(settings("online-ewc"), tmp_path / "whole", own_learner=Ewc(online=True))
 
 
 def test_strengths_side_by_side_come_to_what_they_come_to_one_after_another(tmp_path: Path) -> None:
-    torch.set_default_dtype(torch.float32)
     asked = Settings.of("permuted_mini", "online-ewc", backbone="fc-x0.02")
     alone = run(asked, tmp_path / "alone")
     ((_, together),) = run_many([(asked, None)], tmp_path / "together", workers=3)
@@ -324,7 +314,6 @@ def test_strengths_side_by_side_come_to_what_they_come_to_one_after_another(tmp_
 def test_while_another_process_tries_a_strength_no_other_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch.set_default_dtype(torch.float32)
 
     def killed(trial: Order) -> None:
         raise KeyboardInterrupt
@@ -341,7 +330,6 @@ def test_while_another_process_tries_a_strength_no_other_is_tried(
 
 
 def test_a_trial_that_has_begun_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    torch.set_default_dtype(torch.float32)
     run(settings("ewc"), tmp_path)
     (tmp_path / settings("ewc").folder_name / "result.json").unlink()
     tried = tmp_path / settings("ewc").folder_name / "tried"
@@ -368,7 +356,6 @@ def test_a_tuned_run_needs_its_first_tasks_folder_no_more_once_all_trials_have_b
 def test_a_half_done_tuned_run_keeps_its_folder_and_goes_on_though_trials_do_not_tell_their_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torch.set_default_dtype(torch.float32)
     with monkeypatch.context() as patch:
         patch.setattr(tuned, "run_in", None)
         with pytest.raises(TypeError):
@@ -382,6 +369,7 @@ def test_a_half_done_tuned_run_keeps_its_folder_and_goes_on_though_trials_do_not
     assert {**result, "seconds": 0} == {**whole, "seconds": 0}
 
 
+@pytest.mark.usefixtures("in_float64")
 def test_the_operations_of_the_fisher_matrix_are_counted(tmp_path: Path) -> None:
     given = lesson(tmp_path, TINY, {}, {})
     states = [block.init(random(5)) for block in TINY.blocks]

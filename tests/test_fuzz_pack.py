@@ -3,7 +3,6 @@
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +12,12 @@ from hypothesis import strategies as st
 from espalier.data.imageset import Dataset, ImageSet
 from espalier.data.pack import read_pack, write_pack
 from espalier.errors import InputError
+from tests.any_json import json_values, places
 
 fuzz = settings(derandomize=True, deadline=None, max_examples=40, database=None)
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
+VALUES = json_values(st.text(max_size=5))
 
 
 @st.composite
@@ -81,12 +77,6 @@ def read_damaged(files: dict[str, bytes]) -> bool:
     return True
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (container, key) in a JSON value."""
-    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
-    return [place for key in keys for place in [(value, key), *places(value[key])]]
-
-
 @settings(fuzz, max_examples=150)
 @given(st.data())
 def test_any_change_of_pack_json_is_read_or_refused(files: dict[str, bytes], data: st.DataObject) -> None:
@@ -96,7 +86,7 @@ def test_any_change_of_pack_json_is_read_or_refused(files: dict[str, bytes], dat
         if isinstance(container, dict) and data.draw(st.booleans()):
             container.pop(key, None)
         else:
-            container[key] = data.draw(json_values)
+            container[key] = data.draw(VALUES)
     read_damaged({**files, "pack.json": json.dumps(table).encode()})
 
 

@@ -15,7 +15,7 @@ from espalier.learners.ewc import Ewc
 from espalier.library import Library
 from espalier.runs.records import read_records
 from espalier.streams import STREAMS
-from tests.small_streams import install, small
+from tests.small_streams import install, small, without_times
 
 install()
 TASKS = [small("letters"), small("digits"), small("textures")]
@@ -36,16 +36,12 @@ def asked(learner: str = "mntdp-d") -> Settings:
     return Settings("growing", learner, "tiny", "test")
 
 
-def without_seconds(result: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if key != "seconds"}
-
-
 @pytest.mark.parametrize("learner", ["mntdp-d", "er", "online-ewc"])
 def test_a_run_that_grew_ends_as_one_that_knew_all_tasks(learner: str, tmp_path: Path) -> None:
     assert len(learned(TASKS[:1], tmp_path / "grown", learner)["accuracy"]) == 1
     assert len(learned(TASKS[:2], tmp_path / "grown", learner)["accuracy"]) == 2
     grown = learned(TASKS, tmp_path / "grown", learner)
-    assert without_seconds(grown) == without_seconds(learned(TASKS, tmp_path / "whole", learner))
+    assert without_times(grown) == without_times(learned(TASKS, tmp_path / "whole", learner))
     assert learned(TASKS, tmp_path / "grown", learner) == grown, "it has finished"
 
 
@@ -106,7 +102,7 @@ def test_a_mistaken_task_that_was_never_learned_can_be_put_right(learner: str, t
     assert (tmp_path / asked(learner).folder_name / "result.json").is_file()
     assert learned(TASKS[:1], tmp_path, learner) == first, "nothing has changed"
     grown = learned(TASKS[:2], tmp_path, learner)
-    assert without_seconds(grown) == without_seconds(learned(TASKS[:2], tmp_path / "whole", learner))
+    assert without_times(grown) == without_times(learned(TASKS[:2], tmp_path / "whole", learner))
 
 
 def test_a_run_whose_library_was_taken_away_is_shown_but_does_not_grow(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Who is better than ever, without asking everybody everything; and models asked about some of their members."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,16 +14,11 @@ from espalier.training.judge import Judge
 from espalier.training.model import Model, TrieModel
 from espalier.training.paths import Paths
 from espalier.training.supernet import Supernet
-from tests.nets_help import RATES, candidate, doubles, job, quiet, random, same_results, task
+from tests.nets_help import RATES, candidate, job, quiet, random, same_results, task
 
+pytestmark = pytest.mark.usefixtures("in_float64")
 CODES = ["aaaa.", "aaa..", ".....", ".aaaa", "aAaB."]
 SUPERNET = [replace(rate, path_lr=1e-2) for rate in RATES]
-
-
-@pytest.fixture(autouse=True)
-def _doubles() -> Iterator[None]:
-    with doubles():
-        yield
 
 
 def model_of(made: Job) -> TrieModel:

@@ -1,6 +1,5 @@
 """One suite that every learner of the registry must pass."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from espalier.library import Library
 from espalier.runs import Settings, run
 from espalier.streams import Task, TaskSpec, stream
 from espalier.streams.task import build_task
-from tests.small_streams import install
+from tests.small_streams import install, without_times
 from tests.small_streams import settings as small_settings
 
 install()
@@ -85,10 +84,6 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         patch.setattr(stream_registry, "build_task", watched.build)
         result = run(settings(name), out, own_learner=watched)
     return name, watched, result, out / settings(name).folder_name
-
-
-def without_times(result: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in result.items() if key != "seconds"}
 
 
 def test_it_learns_the_first_task(finished: Finished) -> None:

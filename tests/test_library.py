@@ -1,7 +1,6 @@
 """The library in one process: what is stored comes back bit by bit, and nothing wrong gets in or out."""
 
 import os
-import shutil
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -15,19 +14,6 @@ from espalier.files import digest
 from espalier.library import Change, Library, TaskEntry
 from espalier.nets import State
 from tests.small_library import BLOCKS, change, commit, same, state
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = Library.create(tmp_path_factory.mktemp("libraries") / "original", "tiny", BLOCKS)
-    commit(made, change("t0"))
-    return made.folder
-
-
-@pytest.fixture
-def library(original: Path, tmp_path: Path) -> Library:
-    """A library with one task. A copy, for making one waits for the disk."""
-    return Library.open(shutil.copytree(original, tmp_path / "lib"))
 
 
 def bits(words: list[int]) -> torch.Tensor:

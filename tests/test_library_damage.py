@@ -15,20 +15,8 @@ from safetensors.torch import save
 from espalier.errors import InputError
 from espalier.files import digest
 from espalier.library import Library
-from tests.small_library import BLOCKS, change, commit, same
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = Library.create(tmp_path_factory.mktemp("libraries") / "original", "tiny", BLOCKS)
-    commit(made, change("t0"))
-    return made.folder
-
-
-@pytest.fixture
-def library(original: Path, tmp_path: Path) -> Library:
-    """A library with one task. A copy, for making one waits for the disk."""
-    return Library.open(shutil.copytree(original, tmp_path / "lib"))
+from tests.any_json import json_values, places
+from tests.small_library import change, commit, same
 
 
 def test_a_damaged_module_spoils_only_the_tasks_that_use_it(library: Library) -> None:
@@ -114,21 +102,7 @@ def test_a_wrong_count_of_numbers_is_found(library: Library) -> None:
         Library.open(library.folder).verify()
 
 
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats()
-    | st.sampled_from(["stem", "t0.head", "../x", "", "\ud800"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=5,
-)
-
-
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every (container, key) in a JSON value."""
-    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
-    return [place for key in keys for place in [(value, key), *places(value[key])]]
+VALUES = json_values(st.sampled_from(["stem", "t0.head", "../x", "", "\ud800"]))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +119,7 @@ def test_any_change_of_library_json_is_read_or_refused(original: Path, folder: P
         if isinstance(container, dict) and data.draw(st.booleans()):
             container[data.draw(st.sampled_from(["x", "t0.head", "../x"]))] = container.pop(key, None)
         else:
-            container[key] = data.draw(json_values)
+            container[key] = data.draw(VALUES)
     (folder / "library.json").write_text(json.dumps(table))
     try:
         found = Library.open(folder)

@@ -1,6 +1,6 @@
 """PNN: columns against a computation by hand, members on their own, the paper's memory, and whole runs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,18 +19,12 @@ from espalier.runs import run
 from espalier.training import Job, Setting, Trained, fit
 from espalier.training.columns import ColumnModel, column_flops, fresh_column
 from espalier.training.trie import Modes, evaluating
-from tests.nets_help import RATES, close, doubles, job, lesson, quiet, random, same_results
+from tests.nets_help import RATES, close, job, lesson, quiet, random, same_results
 from tests.small_streams import install, settings
 
 install()
 NETS = [("tiny", 8), ("resnet-x0.1", 8), ("alexnet-x0.05", 19), ("fc-x0.02", 8)]
 EARLIER = ("t1", "t2")
-
-
-@pytest.fixture
-def _doubles() -> Iterator[None]:
-    with doubles():
-        yield
 
 
 def other(made: Job, number: int) -> Job:
@@ -79,7 +73,7 @@ def by_hand(net: Backbone, columns: Mapping[str, Sequence[State]], x: Tensor, mo
     return before[names[-1]]
 
 
-@pytest.mark.usefixtures("_doubles")
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize(("name", "size"), NETS)
 def test_three_columns_compute_what_the_equation_says(name: str, size: int) -> None:
     made = job(name, size)
@@ -103,7 +97,7 @@ def test_three_columns_compute_what_the_equation_says(name: str, size: int) -> N
             close({key: tensor[number] for key, tensor in stack.items()}, state)
 
 
-@pytest.mark.usefixtures("_doubles")
+@pytest.mark.usefixtures("in_float64")
 def test_every_column_and_every_copy_counts() -> None:
     made = job()
     earlier = earlier_columns(made)
@@ -166,7 +160,7 @@ def trained(made: Job, network: Columns, grid: Sequence[Setting]) -> list[Traine
     return fit(made, ColumnModel(made, network, grid), quiet).results
 
 
-@pytest.mark.usefixtures("_doubles")
+@pytest.mark.usefixtures("in_float64")
 @pytest.mark.parametrize(("name", "size"), NETS)
 def test_what_a_member_learns_does_not_depend_on_the_others(
     name: str, size: int, monkeypatch: pytest.MonkeyPatch

@@ -21,19 +21,12 @@ from espalier.runs.records import read_records
 from espalier.streams import STREAMS, stream
 from espalier.streams.task import Split
 from espalier.training import PROTOCOLS
-from tests.nets_help import lesson, modules, random
+from tests.nets_help import lesson, modules, path, random
 from tests.small_streams import PROTOCOL, install, settings, small
 
 NET = backbone("tiny", (3, 8, 8), 3)
 OLD = modules(NET, "a", "b")
-NAMES = [block.name for block in NET.blocks]
-
-
-def path(letters: str) -> tuple[str, ...]:
-    return tuple(f"{letter}.{name}" for letter, name in zip(letters, NAMES, strict=True))
-
-
-PATHS = {"t1": path("aaaaa"), "t2": path("bbbbb"), "t3": path("aabbb"), "t4": path("aabbb")}
+PATHS = {"t1": path("aaaaa", NET), "t2": path("bbbbb", NET), "t3": path("aabbb", NET), "t4": path("aabbb", NET)}
 
 
 def count_images(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
@@ -83,7 +76,7 @@ def test_distances_are_exact_far_from_the_origin() -> None:
 
 def score(made: Lesson, letters: str) -> float:
     """The accuracy of scikit-learn's classifier on the features before the head."""
-    states = [OLD[module] for module in path(letters)[:-1]]
+    states = [OLD[module] for module in path(letters, NET)[:-1]]
     train, val = made.task.train, made.task.val
     features = [NET.forward(states, made.task.normalise(split.x)).numpy() for split in (train, val)]
     neighbours = KNeighborsClassifier(n_neighbors=5).fit(features[0], train.y.numpy())
@@ -92,7 +85,7 @@ def score(made: Lesson, letters: str) -> float:
 
 def test_scores_come_in_the_order_of_paths(made: Lesson) -> None:
     letters = ["aaaaa", "bbbbb", "aabba", "aabbb", "abaaa"]
-    found = neighbour_accuracies(made, made.task, [path(one) for one in letters])
+    found = neighbour_accuracies(made, made.task, [path(one, NET) for one in letters])
     assert found == pytest.approx([score(made, one) for one in letters])
     assert len(set(found)) > 1
 
@@ -100,7 +93,7 @@ def test_scores_come_in_the_order_of_paths(made: Lesson) -> None:
 def test_paths_that_share_their_first_blocks_share_the_passes(made: Lesson, monkeypatch: pytest.MonkeyPatch) -> None:
     passes = count_images(monkeypatch)
     images = len(made.task.train) + len(made.task.val)
-    neighbour_accuracies(made, made.task, [path("aaaaa"), path("aabbb"), path("aabba"), path("aaaab")])
+    neighbour_accuracies(made, made.task, [path(letters, NET) for letters in ("aaaaa", "aabbb", "aabba", "aaaab")])
     assert passes == {"stem": images, "stage1": images, "stage2": 2 * images, "stage3": 2 * images}
 
 
@@ -124,7 +117,7 @@ def test_the_best_k_are_chosen_best_first(
 
 def test_ties_go_to_the_latest_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     twins = OLD | {name.replace("a.", "c.", 1): state for name, state in OLD.items() if name.startswith("a.")}
-    paths = {"t1": path("aaaaa"), "t2": path("ccccc"), "t3": path("aaaac")}
+    paths = {"t1": path("aaaaa", NET), "t2": path("ccccc", NET), "t3": path("aaaac", NET)}
     tied = lesson(tmp_path, NET, paths, twins)
     assert Prior(k=None).choose(tied) == [paths["t3"], paths["t2"], paths["t1"]]
     scripted(monkeypatch, 0.7, 0.5, 0.7)
@@ -191,7 +184,7 @@ def test_at_most_a_thousand_images_are_used(made: Lesson, monkeypatch: pytest.Mo
         return nearest_labels(known, labels, asked, classes)
 
     monkeypatch.setattr(prior, "nearest_labels", noted)
-    neighbour_accuracies(made, made.task, [path("aaaaa")])
+    neighbour_accuracies(made, made.task, [path("aaaaa", NET)])
     assert used == [(9, 9)]
 
 

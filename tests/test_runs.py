@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -32,13 +31,9 @@ from espalier.streams import stream
 from espalier.training import Copy, Fresh, Job, Reuse
 from espalier.training.cost import forward_flops
 from espalier.training.job import augmented
-from tests.small_streams import PROTOCOL, install, settings
+from tests.small_streams import PROTOCOL, install, settings, without_times
 
 install()
-
-
-def without_times(result: dict[str, Any]) -> str:
-    return json.dumps({k: v for k, v in result.items() if k != "seconds"}, sort_keys=True)
 
 
 def test_the_source_has_a_mark_that_changes_with_it(tmp_path: Path) -> None:

@@ -10,17 +10,14 @@ from espalier.learners.lesson import Lesson
 from espalier.learners.space import PIECES, Space
 from espalier.nets import Backbone, Block, backbone
 from espalier.training import Candidate, Copy, Fresh, Reuse
-from tests.nets_help import lesson
+from tests.nets_help import lesson, path
 
 NAMES = ("one", "two", "three", "head")
 NET = Backbone("made", (3, 8, 8), tuple(Block(name, backbone("fc", (3, 8, 8), 3).blocks[-1].pieces) for name in NAMES))
 
 
-def path(letters: str) -> tuple[str, ...]:
-    return tuple(f"{letter}.{name}" for letter, name in zip(letters, NAMES, strict=True))
-
-
-PATHS = {"t1": path("aaaa"), "t2": path("aabb"), "wide": path("aaaw")}  # the head of `wide` has another width
+# The head of `wide` has another width.
+PATHS = {"t1": path("aaaa", NET), "t2": path("aabb", NET), "wide": path("aaaw", NET)}
 
 
 @pytest.fixture(scope="module")

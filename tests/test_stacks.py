@@ -1,6 +1,5 @@
 """Members leave a stack, or do not fit into one: the others, and the results, stay what they are."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 
@@ -9,25 +8,16 @@ import torch
 
 from espalier.device import release
 from espalier.nets import backbone
-from espalier.training import Candidate, Job, Member, Outcome, Setting, fit, train
+from espalier.training import Job, Member, Outcome, Setting, fit, train
 from espalier.training.cost import own_macs
 from espalier.training.job import FAST, SLOW, Speed
 from espalier.training.model import TrieModel
 from espalier.training.stacks import largest_layer, together
 from espalier.training.train import Progress, _Run
-from tests.nets_help import RATES, candidate, doubles, job, quiet, same_results, task
+from tests.nets_help import RATES, candidate, candidates, job, quiet, same_results, task
 
+pytestmark = pytest.mark.usefixtures("in_float64")
 TINY = backbone("tiny", (3, 8, 8), 3)
-
-
-@pytest.fixture(autouse=True)
-def _doubles() -> Iterator[None]:
-    with doubles():
-        yield
-
-
-def candidates(codes: list[str]) -> list[Candidate]:
-    return [candidate(code, TINY) for code in codes]
 
 
 def test_a_layer_counts_from_the_first_trained_block_on() -> None:
@@ -51,7 +41,7 @@ def test_stacks_have_as_many_members_as_there_is_room_for(
 
 def test_a_processor_trains_large_members_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[int, int, int]] = []
-    made, chosen = job(max_epochs=2, early=()), candidates(["aaa..", "....."])
+    made, chosen = job(max_epochs=2, early=()), candidates(["aaa..", "....."], TINY)
     whole = train(made, chosen, RATES, quiet)
     monkeypatch.setattr("espalier.training.stacks.IN_CACHE", 8 * (32 + 32 + 512))
     parts = train(made, chosen, RATES, lambda *told: seen.append(told[:3]))
@@ -90,7 +80,7 @@ def test_where_not_all_fit_into_memory_parts_are_trained_one_after_another(
                 raise RuntimeError("the capture failed")
         return fit(job, model, progress)
 
-    made, chosen = job(), candidates(["aaaa.", "aa...", "aaaaa", "....."])  # the third trains nothing
+    made, chosen = job(), candidates(["aaaa.", "aa...", "aaaaa", "....."], TINY)  # the third trains nothing
     whole = train(made, chosen, RATES, quiet)
     monkeypatch.setattr(import_module(_Run.__module__), "fit", fitting)
     parts = train(made, chosen, RATES, quiet)
@@ -106,7 +96,7 @@ def test_one_member_that_does_not_fit_is_told(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(import_module(_Run.__module__), "fit", fitting)
     with pytest.raises(torch.OutOfMemoryError):
-        train(job(), candidates(["....."]), RATES, quiet)
+        train(job(), candidates(["....."], TINY), RATES, quiet)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")

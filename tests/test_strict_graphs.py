@@ -14,7 +14,7 @@ from espalier.training import Job, Setting, train
 from espalier.training.job import SLOW, Speed
 from espalier.training.train import Outcome, fit
 from tests.nets_help import candidate, job, quiet, same_results, task
-from tests.small_streams import install, settings
+from tests.small_streams import install, settings, without_times
 from tests.strict_graphs import ForbiddenError, StrictGraphs
 
 install()
@@ -74,7 +74,7 @@ def test_captured_learning_is_the_same(
         monkeypatch.setattr(Speed, "of", staticmethod(lambda device: speed))
         asked = settings(learner, backbone="fc-x0.03" if learner == "rcl" else "tiny")
         result = run(asked, tmp_path / str(speed.graphs))
-        return {key: value for key, value in result.items() if key != "seconds"}
+        return without_times(result)
 
     assert result_of(CAPTURED) == result_of(SLOW)
     assert sum(graphs.replays for graphs in made) > 100

@@ -1,6 +1,6 @@
 """The trainer: the same results as one member after another, whoever else is trained beside it."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 
@@ -13,7 +13,6 @@ from torch import Tensor
 from espalier.errors import InputError
 from espalier.nets import State, backbone
 from espalier.training import (
-    Candidate,
     Job,
     Member,
     Reuse,
@@ -29,8 +28,9 @@ from espalier.training.job import Speed
 from espalier.training.plain import train_one_by_one
 from espalier.training.train import _Run
 from espalier.training.trie import Trie
-from tests.nets_help import RATES, candidate, job, quiet, same_results, same_states
+from tests.nets_help import RATES, candidate, candidates, job, quiet, same_results, same_states
 
+pytestmark = pytest.mark.usefixtures("in_float64")
 TINY = backbone("tiny", (3, 8, 8), 3)
 PATTERNS = [
     "aaaaa",  # trains nothing
@@ -52,19 +52,8 @@ PATTERNS = [
 STILL = Setting(0.0, 0.0)  # the weights stay as they are
 
 
-@pytest.fixture(autouse=True)
-def _doubles() -> Iterator[None]:
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-def candidates(codes: list[str]) -> list[Candidate]:
-    return [candidate(code, TINY) for code in codes]
-
-
 def trained(job: Job, codes: list[str], grid: tuple[Setting, ...] = RATES) -> list[Trained]:
-    return train(job, candidates(codes), grid, quiet).results
+    return train(job, candidates(codes, TINY), grid, quiet).results
 
 
 # The reference
@@ -74,7 +63,7 @@ def trained(job: Job, codes: list[str], grid: tuple[Setting, ...] = RATES) -> li
 def test_the_trie_gives_what_the_plain_trainer_gives(patience: int) -> None:
     made = job(patience=patience, max_epochs=4)
     together = trained(made, PATTERNS)
-    one_by_one = train_one_by_one(made, candidates(PATTERNS), RATES)
+    one_by_one = train_one_by_one(made, candidates(PATTERNS, TINY), RATES)
     assert len(together) == len(one_by_one) == 2 * len(PATTERNS) - 1
     for mine, wanted in zip(together, one_by_one, strict=True):
         same_results(mine, wanted)
@@ -86,7 +75,7 @@ def test_the_trie_gives_what_the_plain_trainer_gives(patience: int) -> None:
 @given(st.lists(st.text("abAB.", min_size=5, max_size=5), min_size=1, max_size=4, unique=True))
 def test_any_slots_in_any_order_give_what_the_plain_trainer_gives(codes: list[str]) -> None:
     made = job(max_epochs=2, patience=4)
-    for mine, wanted in zip(trained(made, codes), train_one_by_one(made, candidates(codes), RATES), strict=True):
+    for mine, wanted in zip(trained(made, codes), train_one_by_one(made, candidates(codes, TINY), RATES), strict=True):
         same_results(mine, wanted)
 
 
@@ -156,7 +145,7 @@ def test_what_a_member_learns_does_not_depend_on_the_others(monkeypatch: pytest.
     watched: list[int] = []
     grid = (RATES[0], STILL, Setting(1.0, 0.0))
     crowd = ["aaa..", "bbbb.", "....."]
-    leaving = train(made, candidates(codes + crowd), grid, lambda *now: watched.append(now[2])).results
+    leaving = train(made, candidates(codes + crowd, TINY), grid, lambda *now: watched.append(now[2])).results
     for number, code in enumerate(codes):
         same_results(others[number], alone[code])
         same_results(leaving[3 * number], alone[code])
@@ -216,13 +205,13 @@ def test_training_learns() -> None:
 def test_a_candidate_that_trains_nothing_is_evaluated_once() -> None:
     steps: list[int] = []
     made = job()
-    (result,) = train(made, candidates(["aaaaa"]), RATES, lambda *now: steps.append(now[0])).results
+    (result,) = train(made, candidates(["aaaaa"], TINY), RATES, lambda *now: steps.append(now[0])).results
     assert steps == []
     assert result.member == Member(candidate("aaaaa", TINY), RATES[0])
     assert (result.best_step, result.steps, result.samples) == (0, 0, 0)
     assert result.states == (None,) * 5
     assert result.early == ((None,) * 5,) * 6
-    same_results(result, train_one_by_one(made, candidates(["aaaaa"]), RATES)[0])
+    same_results(result, train_one_by_one(made, candidates(["aaaaa"], TINY), RATES)[0])
 
 
 def test_results_are_in_the_order_of_candidates_then_settings() -> None:
@@ -234,9 +223,9 @@ def test_results_are_in_the_order_of_candidates_then_settings() -> None:
 
 def test_operations_are_those_of_the_steps_and_the_evaluations() -> None:
     made = job(max_epochs=1, eval_batch=15)  # 20 images: 3 steps; evaluated at 0, 1, 2, 3 on 15 images
-    frozen = train(made, candidates(["aaaaa"]), RATES, quiet).flops
+    frozen = train(made, candidates(["aaaaa"], TINY), RATES, quiet).flops
     assert frozen == 15 * 2 * (13824 + 57344 + 19456 + 14336 + 96)
-    head = train(made, candidates(["aaaa."]), RATES[:1], quiet).flops
+    head = train(made, candidates(["aaaa."], TINY), RATES[:1], quiet).flops
     trunk = 13824 + 57344 + 19456 + 14336  # on validation images once: it does not change
     assert head == 15 * 2 * (trunk + 4 * 96) + 20 * 2 * (trunk + 2 * 96)
 
@@ -246,11 +235,11 @@ def test_what_frozen_modules_make_of_validation_images_is_kept_as_far_as_there_i
 ) -> None:
     """15 images in float64, with 192 values each; the frozen blocks make of them 512, 256, 64 and 32."""
     made, codes = job(max_epochs=2, patience=100, eval_batch=15), ["aaaa.", "aaa..", "aa...", "a....", "....."]
-    plain = train_one_by_one(made, candidates(codes), RATES)
+    plain = train_one_by_one(made, candidates(codes, TINY), RATES)
     computed = []
     for values in (0, 64 + 32, 192 + 512 + 256 + 64 + 32):
         monkeypatch.setattr(judge, "FROZEN_BYTES", 15 * 8 * values)
-        outcome = train(made, candidates(codes), RATES, quiet)
+        outcome = train(made, candidates(codes, TINY), RATES, quiet)
         for mine, wanted in zip(outcome.results, plain, strict=True):
             same_results(mine, wanted)
         computed.append(outcome.flops)
@@ -361,7 +350,7 @@ def test_captured_work_is_packed_when_as_much_was_lost_as_that_costs_and_as_much
 def test_evaluation_is_at_the_early_iterations_and_after_every_epoch() -> None:
     seen: list[tuple[int, int]] = []
     made = job(early=(1, 4), max_epochs=3)
-    train(made, candidates(["aaaa."]), RATES, lambda *now: seen.append((now[0], now[1])))
+    train(made, candidates(["aaaa."], TINY), RATES, lambda *now: seen.append((now[0], now[1])))
     assert seen == [(step, 9) for step in (0, 1, 3, 4, 6, 9)]
 
 
