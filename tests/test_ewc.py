@@ -345,7 +345,6 @@ def test_a_trial_that_has_begun_is_left_alone(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_tuned_run_needs_its_first_tasks_folder_no_more_once_all_trials_have_begun(tmp_path: Path) -> None:
-    torch.set_default_dtype(torch.float32)
     whole = run(settings("ewc"), tmp_path)
     folder = tmp_path / settings("ewc").folder_name
     (folder / "result.json").unlink()

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
