@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import re
 import shutil
 import signal
 import subprocess
@@ -12,7 +11,6 @@ import time
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,8 +18,7 @@ from PIL import Image
 
 from espalier import InputError
 from espalier.evaluation import accuracy, pictures, predict
-from espalier.learners import Learned, Lesson, MntdpD, Prior
-from espalier.learners.options import described
+from espalier.learners import Learned, Lesson, MntdpD
 from espalier.library import Change, Library
 from espalier.nets import backbone
 from espalier.runs import Settings, run
@@ -29,7 +26,7 @@ from espalier.runs.hardware import code
 from espalier.runs.many import run_many
 from espalier.runs.records import read_records
 from espalier.streams import stream
-from espalier.training import Copy, Fresh, Job, Reuse
+from espalier.training import Job
 from espalier.training.cost import forward_flops
 from espalier.training.job import augmented
 from tests.small_streams import PROTOCOL, install, settings, without_times
@@ -300,29 +297,6 @@ def test_the_usual_backbone_and_protocol() -> None:
     assert replace(Settings.of("s_minus", "mntdp-d"), seed=3).folder_name.endswith("seed3")
 
 
-@pytest.mark.parametrize("name", ["a/../b c", "..", "a/b", "", "a b", "[a]"])
-@pytest.mark.parametrize("field", ["stream", "learner", "backbone", "protocol"])
-def test_what_names_a_run_does_not_lead_out_of_its_place(field: str, name: str) -> None:
-    with pytest.raises(InputError, match=f"{re.escape(repr(name))} cannot name a run's folder"):
-        _ = replace(settings("mine"), **{field: name}).folder_name  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("name", ["mntdp-d[nearest,suffix+prefix1]", "finetune[lr=0.001]", "s_long@paper", "größer"])
-def test_own_learners_may_be_named_after_their_values(name: str) -> None:
-    assert settings(name).folder_name == f"small_mini--{name}--tiny--test--seed0"
-
-
-def test_nothing_is_written_where_a_name_leads_elsewhere(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot name a run's folder"):
-        run(settings("a/../../b"), tmp_path / "runs", own_learner=Ends(kill=False))
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_run_is_not_asked_for_by_names_alone() -> None:
-    with pytest.raises(InputError, match=r"'small_mini' is no Settings; give run what Settings\.of"):
-        run("small_mini", "mntdp-d")  # type: ignore[arg-type]
-
-
 def test_permuted_pixels_are_not_moved() -> None:
     """A crop would move pixels whose neighbours are elsewhere; the plain images of the same task are moved."""
     rng = torch.Generator().manual_seed(0)
@@ -357,71 +331,3 @@ def test_a_path_is_recorded_when_it_is_new(tmp_path: Path) -> None:
     evaluated = [e for e in read_records(tmp_path / asked.folder_name / "records.jsonl") if e["event"] == "evaluated"]
     assert [list(event["paths"]) for event in evaluated] == [["t1"], ["t2"], ["t3"], ["t4"]]
     assert [len(event["accuracy"]) for event in evaluated] == [1, 2, 3, 4]
-
-
-def test_a_run_is_known_by_what_is_not_usual_about_its_learner() -> None:
-    assert described(MntdpD()) == "MntdpD()"
-    assert described(MntdpD(Prior("random"), refit=True)) == "MntdpD(prior=Prior(kind='random'), refit=True)"
-    assert described(MntdpD(Prior("random", k=2))) != described(MntdpD(Prior("random")))
-    assert described("an own learner") == "'an own learner'"
-
-
-@pytest.mark.parametrize("own", [Ends, "mntdp-d", 3])
-def test_what_is_no_learner_is_refused(own: Any, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"is no learner; give an object that has a method learn\(lesson\)"):
-        run(settings("mine"), tmp_path, own_learner=own)
-    assert not list(tmp_path.iterdir())
-
-
-@dataclass(frozen=True)
-class Wrong:
-    """A learner with a mistake in what it does for the second task."""
-
-    mistake: str
-
-    def learn(self, lesson: Lesson) -> Learned:
-        fresh = (Fresh(),) * len(lesson.backbone.blocks)
-        if not lesson.library.tasks:
-            return lesson.keep_best([fresh])
-        wrong: dict[str, Any] = {
-            "none": [],
-            "short": [fresh, fresh[1:]],
-            "long": [(*fresh, Fresh())],
-            "unknown": [(Reuse("t9.stem"), *fresh[1:])],
-            "copied": [(Copy("t9.stem"), *fresh[1:])],
-            "list": [list(fresh)],
-            "name": [("t1.stem", *fresh[1:])],
-            "bare": fresh,
-        }
-        if self.mistake in wrong:
-            return lesson.keep_best(wrong[self.mistake])
-        return None  # type: ignore[return-value]
-
-
-@pytest.mark.parametrize(
-    ("mistake", "message"),
-    [
-        ("forgotten", r"Wrong\.learn gave back None; let it return what lesson\.keep_best returns"),
-        ("none", "has no candidate for t2; let it give one or more"),
-        ("short", "for t2 has 4 slots, but tiny has 5 blocks; let the learner give one slot for each"),
-        ("long", "for t2 has 6 slots, but tiny has 5 blocks"),
-        ("unknown", r"names the module 't9\.stem', which there is not; .* from lesson\.paths"),
-        ("copied", r"names the module 't9\.stem', which there is not"),
-        ("list", r"^\[Fresh.* is no candidate; let the learner give tuples of Fresh"),
-        ("name", r"^\('t1\.stem'.* is no candidate"),
-        ("bare", r"^Fresh\(\) is no candidate"),
-    ],
-)
-def test_a_mistake_in_an_own_learner_is_told(mistake: str, message: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=message):
-        run(settings("mine"), tmp_path, own_learner=Wrong(mistake))
-
-
-def test_a_learner_that_does_not_tell_its_values_is_refused(tmp_path: Path) -> None:
-    class Mine:
-        def learn(self, lesson: Lesson) -> Learned:
-            raise AssertionError
-
-    with pytest.raises(InputError, match="make it a dataclass"):
-        run(settings("mine"), tmp_path, own_learner=Mine())
-    assert not list(tmp_path.iterdir())
