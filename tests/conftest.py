@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from tests.fakes import fake_paper_folder
 from tests.nets_help import doubles
 from tests.small_library import BLOCKS, change, commit
 from tests.small_streams import install, settings
+from tests.tables_help import TUNING
+from tests.tables_help import write_run as table_run
 
 # The tests run as one process per core: more threads than that only wait for each other.
 torch.set_num_threads(1)
@@ -47,6 +50,19 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def fake_data() -> DataFolder:
     return fake_paper_folder()
+
+
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    """Two seeds of two learners, and one of a third that was tuned on the stream and had a part of the data."""
+    out = tmp_path / "runs"
+    for seed, last in ((0, 0.375), (1, 0.5)):
+        table_run(out, "independent", seed, end=(0.75, last), avg_accuracy=0.625 + seed / 8, memory_mb=14.6)
+    for seed, last in ((0, 0.75), (1, 0.75)):
+        table_run(out, "mntdp-d", seed, end=(0.75, last), avg_accuracy=0.75)
+    forgot: dict[str, Any] = {"avg_accuracy": 0.375, "forgetting": -0.125, "tflops": 0.0312}
+    table_run(out, "ewc", end=(0.25, 0.5), learned=(0.75,), state="partial", tuning=TUNING, **forgot)
+    return out
 
 
 @pytest.fixture

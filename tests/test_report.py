@@ -1,4 +1,4 @@
-"""What is made of run folders: rows of figures, the picture of a library, the page."""
+"""What is made of run folders: rows of figures and the page."""
 
 import json
 import re
@@ -14,79 +14,7 @@ from typer.testing import CliRunner
 from espalier.cli import app
 from espalier.errors import InputError
 from espalier.report import Finished, library_svg, page, read_runs, summary, write_page
-
-BLOCKS = ("stem", "body", "head")
-EVIL = "<script>alert('x')</script>\"&\x00"
-SVG = "{http://www.w3.org/2000/svg}"
-
-PROTOCOL = {"batch": 32, "flip": False, "early": [1, 2], "grid": [{"lr": 0.1}, {"lr": 0.01}]}
-
-Paths = Sequence[Sequence[str]]
-
-SHARING: Paths = (
-    ("t1.stem", "t1.body", "t1.head"),
-    ("t1.stem", "t2.body", "t2.head"),
-    ("t1.stem", "t2.body", "t3.head"),
-)
-
-
-def write_run(
-    folder: Path,
-    learner: str = "mntdp-d",
-    seed: int = 0,
-    paths: Paths = SHARING,
-    matrix: list[list[float]] | None = None,
-    datasets: Sequence[str] | None = None,
-    classes: Sequence[str] = ("one", "two"),
-    stored: Sequence[str] = (),
-    events: Sequence[dict[str, Any]] = (),
-    **result: Any,
-) -> Path:
-    """A finished run, without the tensors; `stored` names modules that no path uses."""
-    matrix = matrix or [[0.5] * (i + 1) for i in range(len(paths))]
-    names = sorted({*(module for path in paths for module in path), *stored})
-    modules = {n: {"block": n.split(".")[1], "sha256": "0" * 64, "numbers": 1234} for n in names}
-    titles = datasets or [f"set {i + 1}" for i in range(len(paths))]
-    tasks = {
-        f"t{i + 1}": {"path": list(paths[i]), "info": {"dataset": titles[i], "classes": classes}}
-        for i in range(len(paths))
-    }
-    head = {"format": "espalier-library", "version": 1, "backbone": "tiny", "blocks": BLOCKS}
-    asked = {
-        "schema": 1,
-        "stream": "s_minus_mini",
-        "learner": learner,
-        "backbone": "tiny",
-        "protocol": "quick",
-        "seed": seed,
-    }
-    figures = {"avg_accuracy": 0.5, "forgetting": -0.1, "lca": 0.2, "memory_mb": 1.5, "tflops": 0.03}
-    outcome = {**asked, "metrics": figures, "accuracy": matrix, "data_complete": True, "seconds": 12.5, **result}
-    made = {"data": {"shapes": {"state": "complete", "source": "embedded", "note": "drawn"}}, "hardware": {"cores": 2}}
-    for name, value in {
-        "library/library.json": {**head, "modules": modules, "tasks": tasks, "extras": {}},
-        "run.json": {**asked, **made, "versions": {"torch": "2.13.0"}, "protocol_details": PROTOCOL},
-        "result.json": outcome,
-    }.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(json.dumps(value), encoding="utf-8")
-    (folder / "records.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events), encoding="utf-8")
-    return folder
-
-
-def one_run(folder: Path, **what: Any) -> Finished:
-    (run,) = read_runs(write_run(folder / "run", **what))
-    return run
-
-
-def boxes(svg: str, kind: str) -> list[str]:
-    """The modules that are drawn as trained or as re-used, in order."""
-    return [
-        group.attrib["data-module"]
-        for group in ET.fromstring(svg).iter(f"{SVG}g")
-        if group.get("class") == f"module {kind}"
-    ]
-
+from tests.report_help import EVIL, one_run, twenty, write_run
 
 # Reading and figures
 
@@ -215,76 +143,6 @@ def test_copies_are_those_of_the_candidate_that_was_kept(tmp_path: Path) -> None
         "t2.body": "t1.body"
     }
     assert library_svg(run).count('class="copy"') == 2  # the box, and the legend
-
-
-# The picture
-
-
-def test_a_module_of_three_tasks_is_trained_once_and_re_used_twice(tmp_path: Path) -> None:
-    svg = library_svg(one_run(tmp_path))
-    assert boxes(svg, "trained").count("t1.stem") == 1
-    assert boxes(svg, "reused").count("t1.stem") == 2
-    assert boxes(svg, "reused").count("t2.body") == 1
-    assert len(boxes(svg, "trained") + boxes(svg, "reused")) == 9
-    assert svg.count('class="link"') == 2
-
-
-def test_hovering_tells_a_modules_size_and_users(tmp_path: Path) -> None:
-    root = ET.fromstring(library_svg(one_run(tmp_path)))
-    titles = {group.attrib["data-module"]: group.findtext(f"{SVG}title") or "" for group in root.iter(f"{SVG}g")}
-    assert "1,234" in titles["t1.stem"]
-    assert titles["t1.stem"].endswith("trained by t1 (set 1); used by t1, t2, t3")
-
-
-def test_a_module_that_is_named_after_no_task_belongs_to_its_first_user(tmp_path: Path) -> None:
-    paths = [("t1.stem", "t1.body", "t1.head"), ("all.stem", "t1.body", "t2.head"), ("all.stem", "t2.body", "t3.head")]
-    modules = one_run(tmp_path, paths=paths, stored=["all.body"]).modules
-    trained_by = {name: modules[name].trained_by for name in ("t1.body", "t2.body", "all.stem", "all.body")}
-    assert trained_by == {"t1.body": "t1", "t2.body": "t2", "all.stem": "t2", "all.body": "all"}
-
-
-def test_independent_has_no_links(tmp_path: Path) -> None:
-    paths = [[f"t{i}.{block}" for block in BLOCKS] for i in (1, 2)]
-    svg = library_svg(one_run(tmp_path, paths=paths))
-    assert len(boxes(svg, "trained")) == 6
-    assert 'class="link"' not in svg
-    assert "another task" not in svg
-
-
-def test_finetune_shows_the_modules_that_old_tasks_were_pointed_to(tmp_path: Path) -> None:
-    paths = [("t3.stem", "t3.body", "t1.head"), ("t3.stem", "t3.body", "t3.head"), ("t3.stem", "t3.body", "t3.head")]
-    stored = [f"t{i}.{block}" for i in (1, 2) for block in ("stem", "body")]
-    matrix = [[0.9], [0.4, 0.8], [0.125, 0.6, 0.7]]
-    run = one_run(tmp_path, learner="finetune", paths=paths, stored=stored, matrix=matrix)
-    svg = library_svg(run)
-    assert boxes(svg, "trained") == ["t1.head", "t3.stem", "t3.body", "t3.head"]
-    assert boxes(svg, "reused") == ["t3.stem", "t3.body", "t3.stem", "t3.body", "t3.head"]
-    assert {"12.5", "90.0"} <= {text.text for text in ET.fromstring(svg).iter(f"{SVG}text")}
-    assert "4 more are stored that no task uses any more" in page([run], "x")
-
-
-def test_a_module_whose_trainer_uses_another_by_now_is_still_drawn(tmp_path: Path) -> None:
-    paths = [("t1.stem", "t2.body", "t1.head"), ("t1.stem", "t3.body", "t2.head"), ("t1.stem", "t3.body", "t3.head")]
-    svg = library_svg(one_run(tmp_path, paths=paths))
-    assert "t2.body" in boxes(svg, "reused")
-
-
-def twenty() -> Paths:
-    """Stems of every third task shared in a crossing way, bodies of the first."""
-    return [
-        (f"t{i % 3 + 1 if i > 2 else i + 1}.stem", "t1.body" if i % 2 == 0 else f"t{i + 1}.body", f"t{i + 1}.head")
-        for i in range(20)
-    ]
-
-
-def test_twenty_tasks_fit_and_crossing_lines_do_not_lie_on_each_other(tmp_path: Path) -> None:
-    svg = library_svg(one_run(tmp_path, paths=twenty(), datasets=["a rather long dataset title, really"] * 20))
-    root = ET.fromstring(svg)
-    assert len(boxes(svg, "trained") + boxes(svg, "reused")) == 60
-    assert float(root.attrib["width"]) < 1000
-    heights = [re.match(r"M\S+ (\S+)H", link.attrib["d"]) for link in root.iter(f"{SVG}path") if link.get("class")]
-    assert len({match[1] for match in heights if match}) == 4
-    assert all(0 <= float(rect.attrib["x"]) <= float(root.attrib["width"]) for rect in root.iter(f"{SVG}rect"))
 
 
 # The page
