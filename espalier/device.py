@@ -10,18 +10,35 @@ import torch
 from espalier.errors import InputError
 
 
-def named(name: str) -> torch.device:
+def names(device: str) -> list[str]:
+    """The devices in a list such as "cuda:0,cuda:1", each once."""
+    return list(dict.fromkeys(part.strip() for part in device.split(",")))
+
+
+def find(name: str) -> torch.device:
+    """The device of that name, which nothing is done with yet."""
     try:
         device = torch.device(name)
-        if device.type not in ("cpu", "cuda") or (device.type == "cpu" and device.index is not None):
-            raise RuntimeError
+    except RuntimeError:
+        device = torch.device("meta")  # nothing can be computed there
+    if device.type == "cpu" and device.index in (None, 0):
+        return torch.device("cpu")
+    if device.type == "cuda" and (device.index or 0) < torch.cuda.device_count():
+        return device
+    built = torch.version.cuda or torch.version.hip or not name.startswith("cuda")  # for GPUs at all
+    why = "use cpu, or cuda where there is a GPU" if built else "this build of torch is for CPUs alone"
+    raise InputError(f"there is no device {name!r} here; {why}.")
+
+
+def named(name: str) -> torch.device:
+    """The device of that name, ready for use."""
+    device = find(name)
+    try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         if out_of_memory(error):
             raise
-        built = torch.version.cuda or torch.version.hip or not name.startswith("cuda")  # for GPUs at all
-        why = "use cpu, or cuda where there is a GPU" if built else "this build of torch is for CPUs alone"
-        raise InputError(f"there is no device {name!r} here; {why}.") from None
+        raise InputError(f"the device {name!r} cannot be used ({str(error).splitlines()[0]}).") from None
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)  # our kernels run on the current one
     return device

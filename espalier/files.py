@@ -4,7 +4,6 @@ import glob
 import hashlib
 import json
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -17,15 +16,6 @@ from espalier.errors import InputError
 
 # What a killed process left half-filled is swept away after this long: nobody fills a folder for a day.
 STALE_SECONDS = 24 * 3600
-
-
-def check_name(name: str) -> None:
-    """What becomes a folder's name, or a part of it, must not lead out of the folder above."""
-    if not re.fullmatch(r"\w[\w.,@+=\[\]-]*", name):
-        raise InputError(
-            f"{name!r} cannot name a run's folder; take letters, digits, and behind the first one also any of "
-            f"'.,@+=-[]'."
-        )
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:

@@ -4,7 +4,7 @@
 
 draws what the paper has from left to right and what the runs have upwards; on the line they agree, in the grey band by
 0.03. Runs whose figures the paper does not have are left out, and transfers with AlexNet: the paper's are against
-ResNets.
+ResNets. It needs matplotlib.
 """
 
 import argparse

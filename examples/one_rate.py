@@ -56,7 +56,7 @@ def main() -> None:
         for rate in options.rates
     ]
     print(f"{'learner':<20} {'average':>8} {'forgetting':>10} {'LCA':>6} {'seconds':>8}", flush=True)
-    for settings, result in run_many(jobs, options.out, options.data, (options.device,), options.workers):
+    for settings, result in run_many(jobs, options.out, options.data, options.device, options.workers):
         found = result["metrics"]
         figures = f"{found['avg_accuracy']:>8.3f} {found['forgetting']:>+10.3f} {found['lca']:>6.3f}"
         print(f"{settings.learner:<20} {figures} {result['seconds']:>8.0f}", flush=True)

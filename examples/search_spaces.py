@@ -57,7 +57,7 @@ def compare(learners: dict[str, MntdpD], options: argparse.Namespace) -> None:
         for name, learner in learners.items()
     ]
     results = defaultdict(list)
-    for settings, result in run_many(jobs, options.out, options.data, (options.device,), options.workers):
+    for settings, result in run_many(jobs, options.out, options.data, options.device, options.workers):
         results[settings.stream, settings.learner].append(result)
         print(f"  done: {settings.folder_name}", flush=True)
 

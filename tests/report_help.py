@@ -33,6 +33,7 @@ def write_run(
     classes: Sequence[str] = ("one", "two"),
     stored: Sequence[str] = (),
     events: Sequence[dict[str, Any]] = (),
+    taught: bool = False,
     **result: Any,
 ) -> Path:
     """A finished run, without the tensors; `stored` names modules that no path uses."""
@@ -58,7 +59,7 @@ def write_run(
     made = {"data": {"shapes": {"state": "complete", "source": "embedded", "note": "drawn"}}, "hardware": {"cores": 2}}
     for name, value in {
         "library/library.json": {**head, "modules": modules, "tasks": tasks, "extras": {}},
-        "run.json": {**asked, **made, "versions": {"torch": "2.13.0"}, "protocol_details": PROTOCOL},
+        "run.json": {**asked, **made, "versions": {"torch": "2.13.0"}, "protocol_details": PROTOCOL, "taught": taught},
         "result.json": outcome,
     }.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

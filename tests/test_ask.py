@@ -71,7 +71,7 @@ def test_pictures_are_answered_together(place: Path, monkeypatch: pytest.MonkeyP
         return predict(library, task, images, device)
 
     monkeypatch.setattr("espalier.cli.teach.predict", counted)
-    monkeypatch.setattr("espalier.cli.teach.AT_ONCE", 5)
+    monkeypatch.setattr("espalier.cli.teach.LOADED", 5)
     folders = [place / "tones" / name for name in ("light", "dark")]
     told = command("ask", place / "known", "t1", *folders).splitlines()
     assert asked == [5, 5, 5, 5, 4]
@@ -87,6 +87,13 @@ def test_what_is_no_picture_keeps_nobody_from_an_answer(place: Path, tmp_path: P
     assert f"{good}: light (" in told.output
     assert isinstance(told.exception, InputError)
     assert "notes.txt is damaged, or not an image" in str(told.exception)
+
+
+def test_a_folder_without_pictures_keeps_nobody_from_an_answer(place: Path, tmp_path: Path) -> None:
+    good = place / "tones" / "light" / "03.png"
+    told = CliRunner().invoke(app, ["ask", str(place / "known"), "t1", str(tmp_path), str(good), str(good)])
+    assert told.output.count(f"{good}: light (") == 2
+    assert str(told.exception) == f"there is no picture in the folder {tmp_path} itself; name one that holds some."
 
 
 def test_what_was_typed_wrong_is_told(place: Path, tmp_path: Path) -> None:

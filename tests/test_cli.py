@@ -233,7 +233,7 @@ def test_of_several_streams_learners_and_seeds_every_combination_is_run_once(
     seen: list[Settings] = []
 
     def run_many(jobs: list[tuple[Settings, None]], *rest: object) -> Iterator[tuple[Settings, dict[str, Any]]]:
-        assert rest[:4] == (tmp_path, None, ("cpu", "cuda:9"), workers)
+        assert rest[:4] == (tmp_path, None, "cpu,cuda:9", workers)
         for settings, own in reversed(jobs):
             assert own is None
             seen.append(settings)
@@ -242,6 +242,7 @@ def test_of_several_streams_learners_and_seeds_every_combination_is_run_once(
             yield settings, {**told, "metrics": metrics, "seconds": 1}
 
     monkeypatch.setattr("espalier.cli.run.run_many", run_many)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 10)
     where = ["--device", "cpu,cuda:9", *asked_for, "--out", str(tmp_path)]
     told = CliRunner().invoke(app, ["run", "s_pl_mini,s_in_mini", "er, pnn,er", "--seed", "1,4", *where])
     assert told.exit_code == 0, told.output

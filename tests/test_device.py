@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from espalier.device import AS_IN_RUNS, AS_TORCH_COMES, Flags, cudnn, named
+from espalier.device import AS_IN_RUNS, AS_TORCH_COMES, Flags, cudnn, named, names
 from espalier.errors import InputError
 from espalier.runs import run
 from tests.small_streams import install, settings
@@ -33,7 +33,12 @@ def test_on_a_cpu_the_callers_flags_are_not_even_read(tmp_path: Path) -> None:
         convolutions.fp32_precision = before
 
 
-@pytest.mark.parametrize("name", ["cpu:9", "cuda:9", "gpu", "", "mps"])
+def test_several_devices_are_named_in_one_word() -> None:
+    assert names("cuda:0, cuda:1,cuda:0") == ["cuda:0", "cuda:1"]
+    assert named("cpu:0") == torch.device("cpu")
+
+
+@pytest.mark.parametrize("name", ["cpu:9", "cuda:9", "gpu", "", "mps", "meta"])
 def test_a_device_that_is_not_there_is_told(name: str) -> None:
     with pytest.raises(InputError, match=f"no device '{name}' here"):
         named(name)

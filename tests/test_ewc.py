@@ -299,7 +299,7 @@ def test_a_tuned_run_that_was_killed_goes_on_and_other_settings_are_refused(
             run(settings("online-ewc"), tmp_path / "parts")
     parts = run(settings("online-ewc"), tmp_path / "parts")
     assert without_times(parts) == without_times(whole)
-    with pytest.raises(InputError, match="begun with other settings"):
+    with pytest.raises(InputError, match="chosen on the stream"):
         run(settings("online-ewc"), tmp_path / "whole", own_learner=Ewc(online=True))
 
 
@@ -350,6 +350,15 @@ def test_a_tuned_run_needs_its_first_tasks_folder_no_more_once_all_trials_have_b
     (folder / "result.json").unlink()
     shutil.rmtree(folder / "tried/first-task")
     assert run(settings("ewc"), tmp_path) == whole
+    (folder / "result.json").unlink()
+    for lost in (folder / "tried").glob("*/records.jsonl"):
+        lost.unlink()
+    assert run(settings("ewc"), tmp_path) == {**whole, "seconds": 0}
+
+
+def test_an_untuned_run_does_not_take_the_name_of_a_tuned_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"'ewc' names Ewc\(\), its strength chosen on the stream, not Ewc\(\); give"):
+        run(settings("ewc"), tmp_path, own_learner=Ewc())
 
 
 def test_a_half_done_tuned_run_keeps_its_folder_and_goes_on_though_trials_do_not_tell_their_settings(
@@ -359,7 +368,7 @@ def test_a_half_done_tuned_run_keeps_its_folder_and_goes_on_though_trials_do_not
         patch.setattr(tuned, "run_in", None)
         with pytest.raises(TypeError):
             run(settings("ewc"), tmp_path)
-    with pytest.raises(InputError, match=r"other settings \(learner_details"):
+    with pytest.raises(InputError, match="chosen on the stream"):
         run(settings("ewc"), tmp_path, own_learner=Ewc())
     folder = tmp_path / settings("ewc").folder_name
     for trial in (folder / "tried").glob("strength-*"):

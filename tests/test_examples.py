@@ -37,7 +37,7 @@ def test_its_runs_are_asked_for_with_the_device_that_was_named(
 
     def seen(*given: Any, **named: Any) -> Iterator[tuple[Settings, dict[str, Any]]]:
         all_given = inspect.signature(run_many).bind(*given, **named).arguments
-        assert (all_given["devices"], all_given["out"], all_given["workers"]) == (("cuda:1",), tmp_path, 3)
+        assert (all_given["device"], all_given["out"], all_given["workers"]) == ("cuda:1", tmp_path, 3)
         for settings, own in all_given["jobs"]:
             assert callable(own.learn)
             asked.append(settings)

@@ -118,6 +118,14 @@ def test_members_are_taken_out_by_the_work_they_are() -> None:
     assert judge.flops - before == 10 * first + 90 * rest
 
 
+def test_images_stay_numbers_where_nobody_can_be_better() -> None:
+    made = wider(eval_batch=20)
+    judge = Judge(made, model_of(made))
+    found = judge.better_than(torch.ones(10), range(10))
+    assert found.tolist() == [-1.0] * 10
+    assert judge.difficulty.isfinite().all()
+
+
 def test_on_a_gpu_members_are_taken_out_only_where_it_saves_as_much_as_it_costs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

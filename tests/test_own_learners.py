@@ -1,6 +1,5 @@
 """Learners of one's own: their names, and what is told of mistakes in them."""
 
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,20 +24,20 @@ class Nothing:
         raise AssertionError
 
 
-@pytest.mark.parametrize("name", ["a/../b c", "..", "a/b", "", "a b", "[a]"])
+@pytest.mark.parametrize("name", ["a/../b c", "../x", "a\\b", "a\nb", "a\0b"])
 @pytest.mark.parametrize("field", ["stream", "learner", "backbone", "protocol"])
 def test_what_names_a_run_does_not_lead_out_of_its_place(field: str, name: str) -> None:
-    with pytest.raises(InputError, match=f"{re.escape(repr(name))} cannot name a run's folder"):
+    with pytest.raises(InputError, match="cannot be the name of a run's folder"):
         _ = replace(settings("mine"), **{field: name}).folder_name  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["mntdp-d[nearest,suffix+prefix1]", "finetune[lr=0.001]", "s_long@paper", "größer"])
+@pytest.mark.parametrize("name", ["mntdp-d[nearest,suffix+prefix1]", "finetune[lr=0.001]", "größer", "a b", ".."])
 def test_own_learners_may_be_named_after_their_values(name: str) -> None:
     assert settings(name).folder_name == f"small_mini--{name}--tiny--test--seed0"
 
 
 def test_nothing_is_written_where_a_name_leads_elsewhere(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot name a run's folder"):
+    with pytest.raises(InputError, match="cannot be the name of a run's folder"):
         run(settings("a/../../b"), tmp_path / "runs", own_learner=Nothing())
     assert not list(tmp_path.iterdir())
 

@@ -169,11 +169,11 @@ def test_two_runs_that_would_share_a_folder_are_refused(tmp_path: Path) -> None:
 
 def test_each_worker_has_the_next_of_the_devices(tmp_path: Path) -> None:
     jobs = [(Settings.of("permuted_mini", "independent", seed, "fc-x0.02"), None) for seed in (0, 1)]
-    devices = ("cpu", "cuda:9")
+    devices = "cpu,cuda:9"
     with pytest.raises(InputError, match="no device 'cuda:9'"):
-        list(run_many(jobs, tmp_path, devices=devices, workers=2))
+        list(run_many(jobs, tmp_path, device=devices, workers=2))
     assert len(list(tmp_path.glob("*/result.json"))) == 1, "the other one was on the CPU"
-    assert len(list(run_many(jobs, tmp_path, devices=devices, workers=1))) == 2, "one worker has the first device"
+    assert len(list(run_many(jobs, tmp_path, device=devices, workers=1))) == 2, "one worker has the first device"
 
 
 def _runs(process: str) -> bool:

@@ -43,13 +43,13 @@ def test_a_second_task_leaves_the_answers_of_the_first(tmp_path: Path) -> None:
 
 
 def test_the_page_of_what_was_taught_tells_its_classes(tmp_path: Path) -> None:
-    data, folder = holding(tmp_path, ONE, TWO), tmp_path / "known"
+    data, folder = holding(tmp_path, ONE, TWO), tmp_path / "what is known"
     for each in (ONE, TWO):
         teach(folder, spec(each), data, **HOW)
     (library,) = read_runs(folder)
     assert library.taught
     html = page([library], "x")
-    assert "<h2>known</h2>" in html
+    assert "<h2>what is known</h2>" in html
     assert all(f"<td>{', '.join(each.class_names)}</td>" in html for each in (ONE, TWO))
 
 

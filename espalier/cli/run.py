@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from rich.table import Column, Table
 
 from espalier.cli.console import DataOption, console, counter, error_console, note, progress_bar, say
+from espalier.device import find, names
 from espalier.errors import InputError
 from espalier.learners import entry
 from espalier.nets import split_name
@@ -52,17 +53,15 @@ def run(
     ]
     if not asked:
         raise InputError("nothing is asked for; name at least one stream, one learner and one seed.")
-    _check(asked, out, data)
-    devices = tuple(_parts(device)) or (device,)
+    devices = names(device)
+    _check(asked, out, data, devices)
     count = workers or len(devices)
-    if devices == ("cpu",) and any(is_large(each) and _left(each, out) for each in asked):
+    if devices == ["cpu"] and any(is_large(each) and _left(each, out) for each in asked):
         note("This is work for a GPU (--device cuda); on a CPU, --backbone tiny --protocol quick takes minutes.")
     alone = count == 1 or (len(asked) == 1 and entry(asked[0].learner).tuned is None)
     if alone and len(devices) > 1:
         note(f"One run at a time: only {devices[0]} is used.")
-    results = (
-        [_one(each, out, data, devices[0]) for each in asked] if alone else _many(asked, out, data, devices, count)
-    )
+    results = [_one(each, out, data, devices[0]) for each in asked] if alone else _many(asked, out, data, device, count)
     print_results(results, [_is_rebuilt(out / each.folder_name) for each in asked])
     for chosen in sorted({tuned(result) for result in results} - {""}):
         say(f"† {chosen} was chosen on the whole stream, with sight of the later tasks.")
@@ -80,8 +79,10 @@ def _seeds(given: str) -> list[int]:
     return [int(part) for part in _parts(given)]
 
 
-def _check(asked: list[Settings], out: Path, data: Path | None) -> None:
+def _check(asked: list[Settings], out: Path, data: Path | None, devices: list[str]) -> None:
     """What is wrong or missing is told before any run begins."""
+    for device in devices:
+        find(device)
     for settings in asked:
         entry(settings.learner)
         chosen = make_stream(settings.stream, settings.seed, data)
@@ -103,9 +104,7 @@ def _one(settings: Settings, out: Path, data: Path | None, device: str) -> dict[
         return do_run(settings, out, data, device, watch)
 
 
-def _many(
-    asked: list[Settings], out: Path, data: Path | None, devices: tuple[str, ...], workers: int
-) -> list[dict[str, Any]]:
+def _many(asked: list[Settings], out: Path, data: Path | None, device: str, workers: int) -> list[dict[str, Any]]:
     """Each in a process of its own; one line as each is done."""
     results = {}
     with progress_bar() as progress:
@@ -116,7 +115,7 @@ def _many(
             if not error_console.is_terminal and parts > len(asked):  # a log hears nothing else of a run's parts
                 note(f"{done} of {parts} runs and parts of runs done")
 
-        for settings, result in run_many([(each, None) for each in asked], out, data, devices, workers, told):
+        for settings, result in run_many([(each, None) for each in asked], out, data, device, workers, told):
             results[settings] = result
             say(f"{settings.folder_name}: average accuracy {result['metrics']['avg_accuracy']:.3f}")
     return [results[settings] for settings in asked]

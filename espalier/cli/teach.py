@@ -20,7 +20,7 @@ from espalier.runs.begun import learned_in
 from espalier.runs.records import of_kind, read_records
 from espalier.runs.taught import teach as do_teach
 
-AT_ONCE = 256  # pictures that are read before they are answered
+LOADED = 256  # pictures that are read before they are answered
 
 LibraryArgument = Annotated[Path, typer.Argument(metavar="LIBRARY", help="The folder that it lives in.")]
 
@@ -62,39 +62,41 @@ def ask(
     name = _named(opened, task)
     if not files:
         raise InputError("there is no picture; name at least one file, or a folder that holds some.")
-    asked, faults = _pictures(files), list[str]()
-    for start in range(0, len(asked), AT_ONCE):
-        faults += _answer(opened, name, asked[start : start + AT_ONCE], device)
+    asked, faults = _pictures(files)
+    for start in range(0, len(asked), LOADED):
+        faults += _answer(opened, name, asked[start : start + LOADED], device)
     if faults:
         raise InputError("\n".join(faults))
 
 
 def _answer(library: Library, task: str, files: Sequence[Path], device: str) -> list[str]:
     """Say what the pictures show. What is wrong with some of them is returned; the others are answered all the same."""
-    loaded, faults = {}, []
+    answered, loaded, faults = [], [], []
     for file in files:
         try:
-            loaded[file] = pictures(library, task, [file])
+            loaded.append(pictures(library, task, [file]))
         except InputError as error:
             faults.append(str(error))
+            continue
+        answered.append(file)
     if loaded:
         classes = library.tasks[task].info["classes"]
-        sure, labels = predict(library, task, torch.cat(list(loaded.values())), device).softmax(1).max(1)
-        for file, label, share in zip(loaded, labels.tolist(), sure.tolist(), strict=True):
+        sure, labels = predict(library, task, torch.cat(loaded), device).softmax(1).max(1)
+        for file, label, share in zip(answered, labels.tolist(), sure.tolist(), strict=True):
             say(f"{file}: {classes[label]} ({share:.2f})")
     return faults
 
 
-def _pictures(asked: list[Path]) -> list[Path]:
-    """Each once; a folder stands for the pictures in it."""
-    return list(dict.fromkeys(file for each in asked for file in (_inside(each) if each.is_dir() else [each])))
+def _pictures(asked: list[Path]) -> tuple[list[Path], list[str]]:
+    """A folder stands for the pictures in it; those without any are told."""
+    inside = {folder: _inside(folder) for folder in asked if folder.is_dir()}
+    found = [file for each in asked for file in inside.get(each, [each])]
+    empty = [folder for folder, files in inside.items() if not files]
+    return found, [f"there is no picture in the folder {folder} itself; name one that holds some." for folder in empty]
 
 
 def _inside(folder: Path) -> list[Path]:
-    found = sorted(file for file in folder.glob("[!.]*") if file.suffix.lower() in SUFFIXES)
-    if not found:
-        raise InputError(f"there is no picture in the folder {folder} itself; name one that holds some.")
-    return found
+    return sorted(file for file in folder.glob("[!.]*") if file.suffix.lower() in SUFFIXES)
 
 
 def _opened(folder: Path) -> Library:
@@ -113,7 +115,7 @@ def _named(library: Library, task: str) -> str:
     if len(names) > 1:
         raise InputError(f"{', '.join(names)} are all tasks of {task!r}; name one of these.")
     if not names:
-        known = ", ".join(f"{name} ({entry.info['dataset']})" for name, entry in library.tasks.items())
+        known = ", ".join(f"{name} ({entry.info.get('dataset', '')})" for name, entry in library.tasks.items())
         order = "; the task comes before the pictures" if Path(task).exists() else ""
         raise InputError(f"the library has no task {task!r}; it has {known or 'none yet'}{order}.")
     return names[0]

@@ -87,7 +87,7 @@ class Lesson:
         Slots name modules of the library, or of `states`, which goes first: states that a learner has made itself.
         """
         states, candidates = states or {}, list(candidates)
-        self._check(candidates, states)
+        self._check(candidates, states, backbone or self.backbone)
         stored = {name: self.library.state(name) for name in modules_named(candidates) - set(states)}
         outcome = train(
             self.job({**stored, **states}, rules, backbone), candidates, settings or self.settings, self.progress
@@ -147,7 +147,7 @@ class Lesson:
             for name, entry in self.library.tasks.items()
         }
 
-    def _check(self, candidates: Sequence[Candidate], states: Mapping[str, State]) -> None:
+    def _check(self, candidates: Sequence[Candidate], states: Mapping[str, State], net: Backbone) -> None:
         """What a learner got wrong is told before anything is trained."""
         if not candidates:
             raise InputError(f"the learner has no candidate for {self.name}; let it give one or more.")
@@ -157,10 +157,10 @@ class Lesson:
                     f"{candidate!r} is no candidate; let the learner give tuples of Fresh(), Reuse(module) and "
                     f"Copy(module)."
                 )
-            if len(candidate) != len(self.backbone.blocks):
+            if len(candidate) != len(net.blocks):
                 raise InputError(
-                    f"a candidate for {self.name} has {len(candidate)} slots, but {self.backbone.name} has "
-                    f"{len(self.backbone.blocks)} blocks; let the learner give one slot for each."
+                    f"a candidate for {self.name} has {len(candidate)} slots, but {net.name} has "
+                    f"{len(net.blocks)} blocks; let the learner give one slot for each."
                 )
         unknown = sorted(modules_named(candidates) - set(states) - set(self.library.modules))
         if unknown:

@@ -12,8 +12,6 @@ from espalier.report.records import Recorded, find_runs, home, learner_name, rea
 from espalier.runs.kept import by_task, kept_among
 from espalier.runs.records import Event
 from espalier.runs.result import FIGURES, WORDS, damaged_result
-from espalier.runs.settings import Settings
-from espalier.runs.taught import is_taught
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Finished(Recorded):
     @property
     def taught(self) -> bool:
         """Whether it is a library that was taught lesson by lesson, and no run of a stream."""
-        return is_taught(self.folder, Settings(**{key: self.result[key] for key in (*WORDS, "seed")}))
+        return self.settings.get("taught") is True
 
 
 @dataclass(frozen=True)

@@ -192,14 +192,14 @@ class _Loop:
         path, asked, learned = self.folder / "run.json", asked_for(self.order), len(self.library.tasks)
         if learned == 0:
             there = {"data": self._held(), "versions": versions(), "hardware": hardware(self.device)}
-            there["training"] = asdict(Speed.of(self.device))
+            there |= {"training": asdict(Speed.of(self.device)), "taught": not self.order.same_images}
             again = {} if self.order.rebuilt_from is None else {"rebuilt_from": self.order.rebuilt_from}
             write_json(path, {**asked, **there, **again})
             return
         begun = read_table(path)
         if begun.get("tasks") != asked["tasks"]:  # the stream has grown
             held = {**begun.get("data", {}), **self._held(since=learned)}
-            write_json(path, {**begun, "tasks": asked["tasks"], "data": held})
+            write_json(path, {**begun, "tasks": asked["tasks"], "data": held, "taught": not self.order.same_images})
 
     def _held(self, since: int = 0) -> dict[str, dict[str, str]]:
         """What was there of each dataset that is needed from a task on."""

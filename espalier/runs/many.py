@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from espalier.data.folder import DataFolder
+from espalier.device import names
 from espalier.errors import InputError
 from espalier.learners import Learner
 from espalier.runs.run import Part, stages
@@ -32,11 +33,12 @@ def run_many(
     jobs: Sequence[Job],
     out: Path,
     data: Path | None = None,
-    devices: tuple[str, ...] = ("cpu",),
+    device: str = "cpu",
     workers: int | None = None,
     told: Told = lambda done, parts: None,
 ) -> Iterator[tuple[Settings, dict[str, Any]]]:
-    """Results as they come. What was finished before is not run again. Every worker has one of the devices, in turn."""
+    """Results as they come. What was finished before is not run again. Of several devices, as in "cuda:0,cuda:1", every
+    worker has one, in turn."""
     later = {settings: stages(settings, out, own) for settings, own in jobs}
     if len(later) < len(jobs):
         raise InputError("two of these runs would share a folder; give each another stream, learner's name or seed.")
@@ -46,8 +48,8 @@ def run_many(
     count = min(workers or cores, max(1, sum(map(max, sizes))))
     spawning = multiprocessing.get_context("spawn")
     waiting = spawning.SimpleQueue()
-    for device in islice(cycle(devices), count):
-        waiting.put(device)
+    for name in islice(cycle(names(device)), count):
+        waiting.put(name)
     pool = ProcessPoolExecutor(count, spawning, initializer=_prepare, initargs=(max(1, cores // count), waiting))
     ready = [(settings, part) for settings, own in later.items() for part in own.pop(0)]
     running: dict[Future[Any], Settings] = {}
@@ -80,9 +82,9 @@ _device = "cpu"  # of this process, if it is a worker
 
 def _prepare(threads: int, waiting: SimpleQueue[str]) -> None:
     global _device
+    _end_with_parent()
     _device = waiting.get()
     torch.set_num_threads(threads)
-    _end_with_parent()
 
 
 def _end_with_parent() -> None:

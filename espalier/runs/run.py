@@ -81,9 +81,9 @@ def _learner(settings: Settings, own: Learner | None) -> Learner:
     if isinstance(own, type) or not hasattr(own, "learn"):
         raise InputError(f"{own!r} is no learner; give an object that has a method learn(lesson).")
     known = LEARNERS.get(settings.learner)
-    if known is not None and described(own) != described(known.learner):
+    if known is not None and (known.tuned or described(own) != described(known.learner)):
+        whole = f"{described(known.learner)}{f', its {known.tuned} chosen on the stream' if known.tuned else ''}"
         raise InputError(
-            f"{settings.learner!r} names {described(known.learner)}, not {described(own)}; give your learner another "
-            f"name in its settings."
+            f"{settings.learner!r} names {whole}, not {described(own)}; give your learner another name in its settings."
         )
     return own

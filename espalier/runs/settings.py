@@ -1,10 +1,11 @@
 """What a run is asked to do. Knows nothing about how it is done."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from espalier.files import check_name
+from espalier.errors import InputError
 from espalier.learners import LEARNERS
 from espalier.nets import split_name
 
@@ -37,9 +38,10 @@ class Settings:
 
     @property
     def folder_name(self) -> str:
-        for name in (self.stream, self.learner, self.backbone, self.protocol):
-            check_name(name)
-        return f"{self.stream}--{self.learner}--{self.backbone}--{self.protocol}--seed{self.seed}"
+        name = f"{self.stream}--{self.learner}--{self.backbone}--{self.protocol}--seed{self.seed}"
+        if re.search(r"[/\\\x00-\x1f]", name):  # it would lead elsewhere
+            raise InputError(f"{name!r} cannot be the name of a run's folder; leave out slashes and line breaks.")
+        return name
 
 
 def _usual_backbone(stream: str, learner: str, mini: bool) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from espalier.data.folder import DataFolder
 from espalier.errors import InputError
-from espalier.learners import LEARNERS, entry
+from espalier.learners import entry
 from espalier.runs.begun import learned_in, read_begun
 from espalier.runs.loop import run_in
 from espalier.runs.order import Order, Watch
@@ -43,15 +43,6 @@ def teach(
     stream = Stream(settings.stream, settings.seed, tasks, images)
     order = Order(folder, settings, entry(settings.learner).learner, stream, device, watch, same_images=False)
     return run_in(order)
-
-
-def is_taught(folder: Path, settings: Settings) -> bool:
-    """Whether a folder is that of a taught library, and not of a run: a run is one of a stream, and where the stream is
-    not known here, for it was made in Python, the folder is named after all that was asked."""
-    known = LEARNERS.get(settings.learner)
-    if settings.stream in STREAMS or known is None or known.forgets or known.measures_again:
-        return False
-    return folder.resolve().name != settings.folder_name
 
 
 def _all_classes(dataset: str, images: DataFolder, known: tuple[TaskSpec, ...]) -> TaskSpec:

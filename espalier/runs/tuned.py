@@ -103,9 +103,10 @@ def _begun(place: Path) -> bool:
 
 
 def _spent(places: Sequence[Path]) -> float:
-    """The seconds of all runs; the first task, which they have in common, counts once."""
+    """The seconds of all runs; the first task, which they took from one, counts once."""
     seconds = [[float(event["seconds"]) for event in _learned(place)] for place in places]
-    return round(seconds[0][0] + sum(sum(own[1:]) for own in seconds), 2)
+    first = max((own[0] for own in seconds if own), default=0.0)  # a finished one may have lost its records
+    return round(first + sum(sum(own[1:]) for own in seconds), 2)
 
 
 def _learned(folder: Path) -> list[Event]:

@@ -1,13 +1,13 @@
 """A `Stream`: tasks in order, each made when it is asked for. `stream(name)` finds one by its name."""
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from espalier.data.folder import DataFolder
 from espalier.errors import InputError, MissingDataError
-from espalier.files import check_name
 from espalier.streams import classic, ctrl, long, mini
 from espalier.streams.task import Split, Task, TaskSpec, build_split, build_task
 
@@ -98,7 +98,8 @@ def add_stream(name: str, tasks: Sequence[TaskSpec]) -> None:
     """
     if name in OURS:
         raise InputError(f"{name!r} is a stream already; choose another name.")
-    check_name(name)
+    if not re.fullmatch(r"\w[\w.@+-]*", name):
+        raise InputError(f"{name!r} cannot name a run's folder; take letters, digits, '_', '.', '@', '+' and '-'.")
     if not tasks:
         raise InputError(f"{name!r} has no task; give one or more.")
     made = list(tasks)

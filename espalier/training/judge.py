@@ -101,14 +101,14 @@ class Judge:
             wrong = self._missed_by_all(chosen, part) if model is self.model else self._missed(model, chosen)
             self._count(model, len(chosen))
             counts = group.work * (missed[group.numbers] < spare[group.numbers])
-            now = wrong.to(counts.dtype) @ (counts / counts.sum())
+            now = wrong.to(counts.dtype) @ (counts / counts.sum().clamp(min=1))  # 0 where nobody can be better
             self.difficulty[chosen] = (self.difficulty[chosen] + now) / 2
             missed[group.numbers] += wrong.sum(0)
             going = (missed < spare).tolist()  # here, once in a part, a GPU is waited for
             asked = [number for number in asked if going[number]]
         return torch.where(missed < spare, (images - missed) / images, -1.0)
 
-    def _group(self, numbers: Sequence[int], work: Sequence[int]) -> "_Group":
+    def _group(self, numbers: Sequence[int], work: Sequence[int]) -> _Group:
         own = [work[number] for number in numbers]
         return _Group(torch.tensor(numbers, device=self.job.device), self.difficulty.new_tensor(own), sum(own))
 
@@ -134,7 +134,7 @@ class Judge:
 
     def _missed_by_all(self, chosen: Tensor, part: int) -> Tensor:
         """As `_missed`, captured where that can be, and then until the next call. For the sake of a capture a part
-        that is smaller than others is filled up. What was captured goes with members who leave."""
+        that is smaller than others is filled up, which nobody counts. What was captured goes with members who leave."""
         graphs, shape = self.model.graphs, (part, len(self.model.members))
         if graphs is None:
             return self._missed(self.model, chosen)
