@@ -72,6 +72,11 @@ class Watched:
         return build_task(spec, data, seed, name, index)
 
 
+def asked(name: str) -> Settings:
+    """By itself, with its usual values: under another name, where several are tried under its own."""
+    return settings(name if entry(name).tuned is None else f"{name}-alone")
+
+
 Finished = tuple[str, Watched, dict[str, Any], Path]
 
 
@@ -82,8 +87,8 @@ def finished(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     watched = Watched(entry(name).learner)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_registry, "build_task", watched.build)
-        result = run(settings(name), out, own_learner=watched)
-    return name, watched, result, out / settings(name).folder_name
+        result = run(asked(name), out, own_learner=watched)
+    return name, watched, result, out / asked(name).folder_name
 
 
 def test_it_learns_the_first_task(finished: Finished) -> None:
@@ -125,15 +130,15 @@ def test_the_library_is_sound_and_memory_is_what_the_learner_keeps(finished: Fin
 
 def test_same_seed_same_result(finished: Finished, tmp_path: Path) -> None:
     name, _, result, _ = finished
-    assert without_times(run(settings(name), tmp_path, own_learner=entry(name).learner)) == without_times(result)
+    assert without_times(run(asked(name), tmp_path, own_learner=entry(name).learner)) == without_times(result)
 
 
 def test_it_goes_on_with_the_same_bits_after_it_was_killed(finished: Finished, tmp_path: Path) -> None:
     name, _, result, folder = finished
     with pytest.raises(KeyboardInterrupt):
-        run(settings(name), tmp_path, own_learner=Watched(entry(name).learner, killed_at="t3"))
-    assert without_times(run(settings(name), tmp_path, own_learner=entry(name).learner)) == without_times(result)
-    whole, parts = (Library.open(at / "library") for at in (folder, tmp_path / settings(name).folder_name))
+        run(asked(name), tmp_path, own_learner=Watched(entry(name).learner, killed_at="t3"))
+    assert without_times(run(asked(name), tmp_path, own_learner=entry(name).learner)) == without_times(result)
+    whole, parts = (Library.open(at / "library") for at in (folder, tmp_path / asked(name).folder_name))
     assert {n: (task.path, without_times(task.info)) for n, task in whole.tasks.items()} == {
         n: (task.path, without_times(task.info)) for n, task in parts.tasks.items()
     }

@@ -61,6 +61,6 @@ def test_a_run_keeps_what_the_papers_table_says(
     data = DataFolder(tmp_path)
     data.add(noise())
     backbone = "fc" if kind == "permuted" else "alexnet" if name == "hat" else "resnet"
-    settings = Settings(stream, name, backbone, "none")
+    settings = Settings(stream, f"{name}-alone" if entry(name).tuned else name, backbone, "none")
     result = run(settings, tmp_path, data, own_learner=entry(name).learner)
     assert f"{result['metrics']['memory_mb']:.1f}" == str(megabytes)
