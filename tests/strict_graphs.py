@@ -47,6 +47,7 @@ class _Recorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[_Call] = []
+        self.replays = 0
         self._made: dict[int, torch.UntypedStorage] = {}
         self._before: dict[int, tuple[torch.UntypedStorage, torch.UntypedStorage]] = {}
 
@@ -68,6 +69,13 @@ class _Recorder(TorchDispatchMode):
             storage.copy_(before)
         self.overwrite()
 
+    def replay(self) -> None:
+        with torch.no_grad():
+            for call in self.calls:
+                call.repeat()
+        self.overwrite()
+        self.replays += 1
+
     def overwrite(self) -> None:
         """All bits set: floats are not numbers then."""
         for storage in self._made.values():
@@ -77,35 +85,26 @@ class _Recorder(TorchDispatchMode):
 class StrictGraphs(Graphs):
     def __init__(self) -> None:
         super().__init__()
-        self.recorded: dict[Any, tuple[_Recorder, Inputs]] = {}
-        self.replays = 0
-        self.ever: set[Any] = set()  # what was captured at any time
+        self.recorders: list[_Recorder] = []  # of all captures there ever were
+        self.ever: set[str] = set()  # the names of what was captured
+
+    @property
+    def replays(self) -> int:
+        return sum(recorder.replays for recorder in self.recorders)
 
     def run(self, name: str, work: Work, inputs: Inputs) -> None:
-        key = (name, *((each, tensor.shape) for each, tensor in inputs.items()))
-        if key not in self._seen:
-            self._seen.add(key)
-            work(**inputs)
-            return
-        if key not in self.recorded:
-            recorder, places = _Recorder(), {each: tensor.clone() for each, tensor in inputs.items()}
-            with recorder:
-                work(**places)
-            recorder.undo()
-            self.recorded[key] = recorder, places
-            self.ever.add(key)
-        recorder, its_places = self.recorded[key]
-        for each, given in inputs.items():
-            its_places[each].copy_(given)
-        with torch.no_grad():
-            for call in recorder.calls:
-                call.repeat()
-        recorder.overwrite()
-        self.replays += 1
+        before = len(self.recorders)
+        super().run(name, work, inputs)
+        if len(self.recorders) > before:
+            self.ever.add(name)
 
-    def forget(self) -> None:
-        super().forget()
-        self.recorded.clear()
+    def _capture(self, work: Work, inputs: Inputs) -> tuple[Any, Inputs]:
+        recorder, places = _Recorder(), {each: tensor.clone() for each, tensor in inputs.items()}
+        with recorder:
+            work(**places)
+        recorder.undo()
+        self.recorders.append(recorder)
+        return recorder, places
 
 
 def _check(name: str, arguments: Sequence[Any]) -> None:

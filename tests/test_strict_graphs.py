@@ -61,7 +61,7 @@ def test_captured_training_is_the_same(
         same_results(one, other, within=0)
     assert captured.flops == plain.flops
     assert {result.steps for result in captured.results} != {captured.steps}, "some stopped early and were taken out"
-    asked = {key[0] for graphs in made for key in graphs.ever}
+    asked = {name for graphs in made for name in graphs.ever}
     assert asked == {"step", "evaluation" if at_once >= val_images else "part"}
     assert sum(graphs.replays for graphs in made) > 20
 
